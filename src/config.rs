@@ -94,6 +94,8 @@ pub struct Flags {
     /// Seconds that turns may continue after the end of the input.
     pub eof_grace: Option<f64>,
     pub deterministic: bool,
+    /// Version 2 of ACP, which `modegate wrap` does not have.
+    pub offers_v2: bool,
     pub wrapped: Option<(String, ExternalAgentDefinition)>,
     /// The file of `--record`.
     pub record: Option<PathBuf>,
@@ -106,6 +108,7 @@ pub struct Config {
     pub cwd: PathBuf,
     pub eof_grace: Duration,
     deterministic: bool,
+    offers_v2: bool,
     exits: ExitSettings,
     steering: Option<bool>,
     max_modes: Vec<Arc<Mode>>,
@@ -220,6 +223,7 @@ impl Config {
             cwd,
             eof_grace,
             deterministic,
+            offers_v2: flags.offers_v2,
             max_modes,
             policies,
             environment,
@@ -363,6 +367,7 @@ impl Config {
         let binary = std::env::current_exe().ok();
         let policies = self.policies;
         let wraps = self.wrapped.as_ref().map(|(id, _)| id.clone());
+        let offers_v2 = self.offers_v2 && wraps.is_none();
         let wrapped =
             self.wrapped.map(|(id, external_agent)| Arc::new(AgentRegistry::wrapping(&id, external_agent)));
         let policy: PolicyOf = Arc::new(move |cwd| {
@@ -379,7 +384,8 @@ impl Config {
             let providers = Providers::new(self.environment, self.asked, router, models);
             Arc::new(move || providers.catalog())
         };
-        let (host, retention) = (HostSettings { policy, load_models, binary, wraps }, self.retention);
+        let (host, retention) =
+            (HostSettings { policy, load_models, binary, offers_v2, wraps }, self.retention);
         Ok(Runtime { context, host, determinism, retention })
     }
 }

@@ -9,3 +9,4 @@ mod replays;
 mod robustness;
 mod stress;
 pub(crate) mod transcripts;
+mod version_2;

@@ -9,12 +9,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::message::TurnMessage;
 use crate::acp::{ContentBlock, MessageId, StopReason};
+use crate::client::TurnOutcome;
 use crate::error::AgentError;
-use crate::event::SessionEvent;
 use crate::model::{Failure, ModelError};
 use crate::permission::Target;
 use crate::session::event_log::EventLog;
 use crate::session::handle::{CommandEnd, EndReason, Prompt, PromptEnd};
+use crate::session::insertion::InsertedPrompt;
 use crate::session::turn::TurnError;
 use crate::tool::LastSeen;
 use crate::tool::user::chat_question::{self, ChatQuestion};
@@ -156,19 +157,33 @@ impl Turns {
         if self.is_ready() { self.waiting.pop_front() } else { None }
     }
 
+    /// Lets a repeated prompt wait for the insertion of the first one. Returns the prompt if none waits with its
+    /// key.
+    pub(crate) fn join_repeated(&mut self, mut prompt: Prompt) -> Option<Prompt> {
+        let key = prompt.insertion.as_ref().and_then(|insertion| insertion.key.clone());
+        let Some(key) = key else { return Some(prompt) };
+        let mut insertions = self.waiting.iter_mut().filter_map(|prompt| prompt.insertion.as_mut());
+        let Some(first) = insertions.find(|insertion| insertion.key.as_ref() == Some(&key)) else {
+            return Some(prompt);
+        };
+        first.add(prompt.insertion.take()?);
+        None
+    }
+
     /// Lets the next prompt join the running turn if it steers, and returns its message. No prompt overtakes
     /// another.
     pub(crate) fn join_next(
         &mut self,
         number: u64,
         may_steer: impl Fn(&Prompt) -> bool,
-    ) -> Option<SessionEvent> {
+    ) -> Option<InsertedPrompt> {
         let running = self.running.as_mut().filter(|turn| !turn.cancel.is_cancelled())?;
-        let prompt = self.waiting.front().filter(|prompt| may_steer(prompt))?;
-        let message = SessionEvent::UserMessage {
+        let prompt = self.waiting.front_mut().filter(|prompt| may_steer(prompt))?;
+        let message = InsertedPrompt {
             message_id: MessageId::new(format!("msg_{number}_p{}", running.joined.len() + 1)),
             content: prompt.content.clone(),
             typed: prompt.typed.clone(),
+            insertion: prompt.insertion.take(),
         };
         running.joined.extend(self.waiting.pop_front());
         Some(message)
@@ -214,6 +229,14 @@ impl Turns {
             prompt.typed.get_or_insert(typed);
         }
         prompt
+    }
+}
+
+/// Returns the end of a turn as a client is told of it.
+pub(crate) fn outcome(outcome: &Result<EndReason, AgentError>) -> TurnOutcome {
+    match outcome {
+        Ok(reason) => TurnOutcome::Stopped(reason.stop_reason()),
+        Err(error) => TurnOutcome::Failed { code: error.code(), message: error.to_string() },
     }
 }
 

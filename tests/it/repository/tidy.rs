@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
-const LAYERS: [(&str, &[&str]); 79] = [
+const LAYERS: [(&str, &[&str]); 80] = [
     ("acp", &[]),
     (
         "agent",
@@ -427,10 +427,11 @@ const SESSION: &[&str] = &[
 /// Parts of a module, lowest first, and the other parts of that module that each may name. A part is a file with
 /// the folder beside it.
 const PARTS: [(&str, &[&str]); 11] = [
-    ("session/event_log", &[]),
+    ("session/event_log", &["session/insertion"]),
+    ("session/insertion", &[]),
     ("session/options", &[]),
     ("session/mode", &["session/event_log"]),
-    ("session/handle", &["session/options"]),
+    ("session/handle", &["session/insertion", "session/options"]),
     ("session/notes", &["session/event_log", "session/mode"]),
     ("session/servers", &["session/event_log", "session/mode", "session/notes"]),
     ("session/subagent", &["session/event_log", "session/handle", "session/mode", "session/options"]),
@@ -439,6 +440,7 @@ const PARTS: [(&str, &[&str]); 11] = [
         &[
             "session/event_log",
             "session/handle",
+            "session/insertion",
             "session/mode",
             "session/notes",
             "session/options",
@@ -465,6 +467,7 @@ const PARTS: [(&str, &[&str]); 11] = [
             "session/event_log",
             "session/handle",
             "session/history",
+            "session/insertion",
             "session/mode",
             "session/notes",
             "session/options",
@@ -476,7 +479,7 @@ const PARTS: [(&str, &[&str]); 11] = [
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 115] = [
+const PURE: [&str; 121] = [
     "acp",
     "audit",
     "chain",
@@ -552,6 +555,12 @@ const PURE: [&str; 115] = [
     "conversation/prompt_block",
     "conversation/reminder",
     "conversation/reminder/claims",
+    "rpc/negotiation",
+    "rpc/v2/encoder",
+    "rpc/v2/patch",
+    "rpc/v2/requests",
+    "rpc/v2/responses",
+    "rpc/v2/updates",
     "session/command/user_command",
     "skill",
     "store/entry",
@@ -595,11 +604,11 @@ const PURE: [&str; 115] = [
 ];
 
 /// Libraries, and the only modules that may name them.
-const LIBRARIES: [(&str, &[&str]); 39] = [
+const LIBRARIES: [(&str, &[&str]); 40] = [
     ("agent_client_protocol_schema", &["acp"]),
     ("anyhow", &["main", "cli", "config", "headless", "terminal_run"]),
     ("jiff", &["ids", "model/remote", "conversation/system_prompt"]),
-    ("base64", &["image_scaling", "tool/file/picture"]),
+    ("base64", &["image_scaling", "rpc/v2/updates", "tool/file/picture"]),
     ("memchr", &["json_rpc/line", "model/wire/framing", "text", "tool/file/excerpt", "tool/mcp/rate_limit"]),
     ("rmcp", &["tool/mcp"]),
     ("ratatui_core", &["terminal_host/panel"]),
