@@ -57,9 +57,10 @@ if how == "writes-first":
         try: open(name, "w").close()
         except OSError: pass
 if how == "ticks-first": threading.Thread(target=tick_while_allowed, args=("ticks",), daemon=True).start()
-def prompt(id, words):
+def prompt(id, words, more):
     what, rest = (words.split(" ", 1) + [""])[:2]
-    if what == "told": chunk("told: " + " ".join(sys.argv[2:]))
+    if what == "noted": chunk("noted: " + " ".join(block["text"] for block in more))
+    elif what == "told": chunk("told: " + " ".join(sys.argv[2:]))
     elif what == "say":
         for i in range(int(rest)): chunk(str(i))
     elif what == "permission": chunk(outcome(ask("session/request_permission", permission)))
@@ -242,4 +243,4 @@ while True:
         elif params["modeId"] == "plan": answer(id, {})
         else: fail(id, -32602, "not now")
     elif method == "session/set_config_option": answer(id, {"configOptions": option(params["value"])})
-    elif method == "session/prompt": prompt(id, params["prompt"][0]["text"])
+    elif method == "session/prompt": prompt(id, params["prompt"][0]["text"], params["prompt"][1:])

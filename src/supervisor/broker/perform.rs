@@ -5,8 +5,8 @@ use std::path::Path;
 use std::thread;
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, StatxAttributes, StatxFlags, Timespec,
-    Timestamps, Uid, XattrFlags,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, StatxAttributes, StatxFlags,
+    Timespec, Timestamps, Uid, XattrFlags,
 };
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;

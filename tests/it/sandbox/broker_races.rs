@@ -120,7 +120,8 @@ async fn file_that_moves_away_is_opened() {
     let (is_over, movers) = (Arc::new(AtomicBool::new(false)), 0..2);
     let movers: Vec<_> = movers
         .map(|_| {
-            let (is_over, [inside, outside]) = (Arc::clone(&is_over), ["d/f", "source"].map(|name| dir.path().join(name)));
+            let (is_over, [inside, outside]) =
+                (Arc::clone(&is_over), ["d/f", "source"].map(|name| dir.path().join(name)));
             std::thread::spawn(move || {
                 while !is_over.load(Ordering::Relaxed) {
                     // One of the two names is missing.

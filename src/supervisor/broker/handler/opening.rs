@@ -109,7 +109,10 @@ fn folder(
 }
 
 fn open_unnamed(handler: &CallHandler<'_>, folder: &ResolvedPath, how: OpenHow) -> Result<Opened, EarlyEnd> {
-    let opened = handler.tracee.with_umask(|| perform::open(folder, how)).map_err(|error| open_failure(folder, error))?;
+    let opened = handler
+        .tracee
+        .with_umask(|| perform::open(folder, how))
+        .map_err(|error| open_failure(folder, error))?;
     if let Opened::File(file) = &opened {
         let identity = resolve::identity(file)?;
         handler.broker.unnamed.lock().unwrap_or_else(PoisonError::into_inner).insert(identity);

@@ -85,10 +85,7 @@ async fn tightening_kills_a_command_with_an_open_file() {
     assert_eq!(effect["unconfirmed"], json!([]), "{effect}");
     assert_unchanged(&path).await;
     let text = agent_text(&client.prompt("pid", None).await);
-    assert!(
-        text.contains("files open for writing: sh. The files: ") && text.contains("/held. "),
-        "{text}"
-    );
+    assert!(text.contains("files open for writing: sh. The files: ") && text.contains("/held. "), "{text}");
     assert!(text.ends_with(&before), "{text}");
     client.end().await;
 }
