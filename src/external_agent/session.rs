@@ -43,6 +43,7 @@ mod consents;
 mod git_data;
 mod host;
 mod message;
+mod model_note;
 mod moved_content;
 mod permission;
 mod process;

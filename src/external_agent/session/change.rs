@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 
 use super::consents::Consents;
 use super::message::{AgentMessage, AgentOutput, AnsweredChange, ProcessMessage};
+use super::model_note::ModelNote;
 use super::moved_content::{self, MovedContent};
 use super::permission::{decide, permitted};
 use super::question::{self, AskedQuestion, REJECT_TURN};
@@ -46,6 +47,8 @@ pub(super) struct AskedChanges {
     /// Titles of the changes that were refused in this turn without a question. Each is recorded once.
     refused: HashSet<String>,
     refusals: RefusalNotices,
+    /// For the next prompt.
+    pub note: ModelNote,
     /// The user was told about changes between turns.
     told: bool,
 }
@@ -84,7 +87,7 @@ impl AskedChanges {
         asker: &Asker<'_>,
         limits: &AgentLimits,
     ) -> Vec<AgentOutput> {
-        match event {
+        let outputs = match event {
             BrokerEvent::Asked(change) => {
                 self.waiting.push_back(AskedQuestion { change, content, is_postponed: false, earlier: 0 });
                 self.decide(asker, limits)
@@ -99,9 +102,17 @@ impl AskedChanges {
             BrokerEvent::HostRefused(host) => host::refused(&host, asker.host, limits),
             BrokerEvent::SocketRefused(path) => host::socket_refused(&path, asker.host, limits),
             BrokerEvent::Ended(writers) => vec![refused::ended(&writers)],
-            BrokerEvent::Refused(call) => self.refusals.add(call, asker.host, limits),
+            BrokerEvent::Refused(call) => {
+                if refused::is_known(&call, limits) {
+                    let mode = &limits.mode;
+                    self.note.add(&format!("Changes of files failed, because {mode} mode changes nothing."));
+                }
+                self.refusals.add(call, asker.host, limits)
+            }
             BrokerEvent::PolicySet { .. } | BrokerEvent::RecordSaved(_) => Vec::new(),
-        }
+        };
+        self.note.add_notices(&outputs);
+        outputs
     }
 
     /// Answers the waiting changes up to the first one that the user must decide.
@@ -265,6 +276,9 @@ impl AskedChanges {
             }
             let rule = denial.unwrap_or(rule);
             outputs.push(AgentOutput::Denied { call: call.clone(), tool: TOOL, rule });
+        }
+        if !allows {
+            self.note.add(&format!("{refusal} {}", question.title(asker.host)));
         }
         outputs.push(concluded(call, (!allows).then_some(&*refusal)));
         outputs.extend(asker.answer(question.change.number, allows));

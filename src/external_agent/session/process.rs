@@ -12,7 +12,7 @@ use super::message::{AgentOutput, StartedAgent, WaitingPrompt};
 use super::process_state::{Loosening, ProcessAccess, ProcessAction, ProcessEvent, ProcessState};
 use super::prompt::ReadyAgent;
 use super::relay::ExternalAgentRelay;
-use super::run::{AgentRun, NewPermit, PermittedChanges, policy_of};
+use super::run::{AgentRun, NewPermit, PermittedChanges, policy_of, report_panic};
 use super::{AgentLimits, ExternalAgentSession, restart};
 use crate::acp::ToolCallId;
 use crate::client;
@@ -253,6 +253,7 @@ impl ExternalAgentSession {
             stopped: process.stopped.clone(),
             record: process.record.clone(),
             is_sandboxed,
+            note: self.asked_changes.note.take().filter(|_| !is_program),
             agent,
         };
         self.asked_changes.begin_turn();
@@ -320,7 +321,8 @@ impl ExternalAgentSession {
             to,
             start,
         };
-        tokio::spawn(run.run(tokio::spawn(relay.run(end))));
+        let ending = self.messages.sender();
+        tokio::spawn(report_panic(tokio::spawn(run.run(tokio::spawn(relay.run(end)))), start, ending));
         let changes = ChangePermits { denied, permits, sent: 0, applied: to_apply };
         self.process = Some(AgentProcess {
             start,

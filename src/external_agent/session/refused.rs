@@ -32,10 +32,7 @@ impl RefusalNotices {
         limits: &AgentLimits,
     ) -> Vec<AgentOutput> {
         let mut outputs = vec![denied(rule(call.kind))];
-        let changes_nothing = change_level(&limits.ceilings) == Some(ChangeLevel::Nothing);
-        let is_change = matches!(call.kind, RefusalKind::Change | RefusalKind::Outside);
-        // The first prompt came with a notice that all changes fail.
-        if is_change && changes_nothing {
+        if is_known(&call, limits) {
             return outputs;
         }
         if self.told.insert(call.kind) {
@@ -60,6 +57,12 @@ impl RefusalNotices {
         );
         (!further.is_empty()).then_some(AgentOutput::Notice(text))
     }
+}
+
+/// Returns true for a change in a mode that denies all of them: the first prompt came with a notice.
+pub(super) fn is_known(call: &RefusedCall, limits: &AgentLimits) -> bool {
+    let is_change = matches!(call.kind, RefusalKind::Change | RefusalKind::Outside);
+    is_change && change_level(&limits.ceilings) == Some(ChangeLevel::Nothing)
 }
 
 /// Names programs that were killed, because the agent can wait for them in vain.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::message::{AgentMessage, ContextState, ProcessMessage, StartedAgent};
@@ -59,7 +60,7 @@ pub(super) struct NewPermit {
 
 impl AgentRun {
     /// Ends the agent when requested, even during the start.
-    pub(super) async fn run(self, relay: tokio::task::JoinHandle<()>) {
+    pub(super) async fn run(self, relay: JoinHandle<()>) {
         let Self {
             mut request,
             shell,
@@ -134,6 +135,16 @@ impl AgentRun {
             tracing::error!(%error, "some updates of an agent were not forwarded");
         }
         let _ = to.send(AgentMessage::Process(start, ProcessMessage::Ended { why }));
+    }
+}
+
+/// Reports the end of a process whose task panics: nothing else would.
+pub(super) async fn report_panic(task: JoinHandle<()>, start: u64, to: mpsc::UnboundedSender<AgentMessage>) {
+    if let Err(error) = task.await {
+        tracing::error!(%error, "the task of an agent failed");
+        let ended = ProcessMessage::Ended { why: "an error in Modegate ended it".into() };
+        // The session may be gone.
+        let _ = to.send(AgentMessage::Process(start, ended));
     }
 }
 
@@ -322,4 +333,19 @@ async fn set_agent_mode(
         None => false,
     };
     previous_mode.or_else(|| is_changed.then_some(offered.current_mode_id)).filter(|_| is_sandboxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn panic_of_a_task_is_the_end_of_its_process() {
+        let (to, mut messages) = mpsc::unbounded_channel();
+        report_panic(tokio::spawn(async {}), 1, to.clone()).await;
+        assert!(messages.try_recv().is_err(), "the control");
+        report_panic(tokio::spawn(async { panic!("as a test") }), 2, to).await;
+        let message = messages.try_recv().unwrap();
+        assert!(matches!(message, AgentMessage::Process(2, ProcessMessage::Ended { .. })));
+    }
 }
