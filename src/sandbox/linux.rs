@@ -15,6 +15,7 @@ mod network_syscalls;
 mod syscalls;
 mod workspace_syscalls;
 
+pub use broker_syscalls::{NAMESPACES, TRACING, changes_entries};
 pub use landlock::{READABLE_DEVICES, controlling_terminal, restrict_new_sockets};
 pub use syscalls::{ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, SYS_FCHMODAT2, TMPFILE};
 

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use libc::{c_long, sock_filter};
 
 use super::bpf::{ALLOW, SUSPEND, fail, has_bits, is, when};
-use super::syscalls::{ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, NEW_NAMESPACES, WRITING};
+use super::syscalls::{ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, NEW_NAMESPACES, OPENS, WRITING};
 use super::{agent_syscalls, network_syscalls, syscalls};
 use crate::kernel;
 
@@ -28,11 +28,13 @@ const ENTRIES_OLD: &[c_long] = &[];
 /// A sandbox of the command's own would not bind the supervisor, which acts for the command.
 const OWN_SANDBOX: &[c_long] = &[libc::SYS_landlock_create_ruleset, libc::SYS_landlock_restrict_self];
 
-/// The supervisor refuses these calls, too, and reports that a program has made them.
+/// Calls by which a program looks into another one. Refused as without the broker, and reported.
+pub const TRACING: &[c_long] = &[libc::SYS_ptrace, libc::SYS_process_vm_readv, libc::SYS_process_vm_writev];
+
+/// Calls for namespaces and mounts, besides `clone` with flags for namespaces. Refused and reported, too.
 #[rustfmt::skip]
-const REFUSED: &[c_long] = &[
-    libc::SYS_ptrace, libc::SYS_process_vm_readv, libc::SYS_process_vm_writev, libc::SYS_unshare, libc::SYS_setns,
-    libc::SYS_mount, libc::SYS_umount2, libc::SYS_pivot_root, libc::SYS_chroot,
+pub const NAMESPACES: &[c_long] = &[
+    libc::SYS_unshare, libc::SYS_setns, libc::SYS_mount, libc::SYS_umount2, libc::SYS_pivot_root, libc::SYS_chroot,
 ];
 
 /// System V shared memory. The supervisor knows which segments the command has made.
@@ -40,6 +42,11 @@ const SEGMENTS: &[c_long] = &[libc::SYS_shmget, libc::SYS_shmat, libc::SYS_shmct
 
 /// Gives up memory of [`SEGMENTS`]. Agents without the broker have none.
 pub(super) const DETACHING: c_long = libc::SYS_shmdt;
+
+/// Returns true if the call makes, opens, moves or removes an entry of a folder, or changes the length of a file.
+pub fn changes_entries(call: c_long) -> bool {
+    [ENTRIES, ENTRIES_OLD, OPENS].iter().any(|calls| calls.contains(&call))
+}
 
 /// The returned descriptor receives the suspended calls.
 pub(super) fn filter(limits_network: bool, limits_reads: bool) -> Result<OwnedFd, String> {
@@ -52,8 +59,9 @@ pub(super) fn program(limits_network: bool, limits_reads: bool) -> Vec<sock_filt
     for suspended in [ENTRIES, ENTRIES_OLD, ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES] {
         calls.set(suspended, SUSPEND);
     }
-    calls.set(REFUSED, SUSPEND);
-    calls.set(SEGMENTS, SUSPEND);
+    for suspended in [TRACING, NAMESPACES, SEGMENTS] {
+        calls.set(suspended, SUSPEND);
+    }
     calls.set(&[DETACHING], ALLOW);
     calls.set(&[libc::SYS_clone], when(has_bits(0, NEW_NAMESPACES), SUSPEND, ALLOW));
     calls.set(OWN_SANDBOX, fail(libc::EOPNOTSUPP));
@@ -69,4 +77,33 @@ pub(super) fn program(limits_network: bool, limits_reads: bool) -> Vec<sock_filt
         network_syscalls::limit(&mut calls);
     }
     agent_syscalls::program(calls)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bpf::number;
+    use super::super::syscalls::OWN_ARCHITECTURE;
+    use super::super::syscalls::tests::run;
+    use super::*;
+
+    /// The broker refuses calls that it does not know, so each suspended call must be of a known kind.
+    #[test]
+    fn each_suspended_call_is_known_to_the_broker() {
+        let others = [libc::SYS_clone];
+        let families =
+            [ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, TRACING, NAMESPACES, SEGMENTS, &others];
+        let program = program(false, true);
+        let mut suspended = 0;
+        for call in 0..1024 {
+            let is_suspended = [0, u64::MAX]
+                .iter()
+                .any(|argument| run(&program, number(call), OWN_ARCHITECTURE, [*argument; 6]) == SUSPEND);
+            if is_suspended {
+                suspended += 1;
+                let is_known = changes_entries(call) || families.iter().any(|calls| calls.contains(&call));
+                assert!(is_known, "{call}");
+            }
+        }
+        assert!(suspended > 40, "{suspended}");
+    }
 }

@@ -290,7 +290,12 @@ pub(super) fn suspend_reads(calls: &mut Calls) {
 /// Flags of calls that could write.
 pub(super) const WRITING: c_int = libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC | TMPFILE;
 
-/// Sets the rule of the calls that open files, by the argument with the flags.
+#[cfg(target_arch = "x86_64")]
+pub(super) const OPENS: &[c_long] = &[libc::SYS_openat, libc::SYS_open];
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) const OPENS: &[c_long] = &[libc::SYS_openat];
+
+/// Sets the rule of [`OPENS`], by the argument with the flags.
 pub(super) fn set_opens(calls: &mut Calls, rule: impl Fn(u32) -> BpfRule) {
     calls.set(&[libc::SYS_openat], rule(2));
     #[cfg(target_arch = "x86_64")]

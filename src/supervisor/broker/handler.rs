@@ -20,7 +20,7 @@ use super::resolve::{self, ResolvedFile, ResolvedPath};
 use super::tracee::{self, Tracee};
 use super::{Broker, perform};
 use crate::file_lock::{FileLock, LockError};
-use crate::sandbox::BrokerPolicy;
+use crate::sandbox::{self, BrokerPolicy};
 use crate::supervisor::protocol::ChangeKind;
 
 mod moving;
@@ -53,6 +53,10 @@ impl<'a> CallHandler<'a> {
             return unix_sockets::bind_or_connect(self, kind);
         }
         let changes_attributes = operation::changes_attributes(call.number);
+        if !changes_attributes && !sandbox::changes_entries(call.number) {
+            // No call runs that the broker does not know.
+            return Err(Errno::PERM.into());
+        }
         let changes_nothing = self.policy == BrokerPolicy::Nothing && !changes_attributes;
         let memory = |address, length| self.tracee.memory(address, length);
         let operation = operation::operation(call, &memory);
@@ -285,7 +289,7 @@ impl<'a> CallHandler<'a> {
     }
 
     fn check_replaceable(&self, entry: &ResolvedPath) -> Result<(), EarlyEnd> {
-        if self.broker.roots.contains_protected(entry) { Err(Errno::ACCESS.into()) } else { Ok(()) }
+        if self.broker.roots.leads_to_protected(&entry.path) { Err(Errno::ACCESS.into()) } else { Ok(()) }
     }
 }
 

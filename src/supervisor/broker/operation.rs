@@ -11,6 +11,7 @@ use libc::c_long;
 use rustix::io::Errno;
 
 use super::notification::SuspendedCall;
+use super::tracee;
 use crate::sandbox::{ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, SYS_FCHMODAT2, TMPFILE};
 
 const PATH_LENGTH: usize = 4096;
@@ -146,6 +147,15 @@ impl FileReference {
         match self {
             Self::Descriptor(_) => None,
             Self::Path { place, .. } => Some(&place.path),
+        }
+    }
+
+    /// The number of the caller's descriptor of the file.
+    pub(super) fn descriptor(&self) -> Option<i32> {
+        match self {
+            Self::Descriptor(number) => Some(*number),
+            Self::Path { place, follows_link: true } => tracee::named_descriptor(&place.path),
+            Self::Path { .. } => None,
         }
     }
 }

@@ -14,6 +14,7 @@ use super::notification::SuspendedCall;
 use super::operation::{self, CallPath, FileOperation, FileReference};
 use super::resolve::{self, Roots};
 use super::tracee::{self, Tracee};
+use crate::sandbox;
 use crate::supervisor::protocol::RefusalKind;
 
 /// Most reports until [`RefusedCalls::clear`].
@@ -44,18 +45,12 @@ impl RefusedCalls {
 
 /// The kind of a call that every policy refuses. The filter suspends it only to have it reported.
 pub(super) fn always_refused(call: &SuspendedCall) -> Option<RefusalKind> {
-    match call.number {
-        libc::SYS_ptrace | libc::SYS_process_vm_readv | libc::SYS_process_vm_writev => {
-            Some(RefusalKind::Trace)
-        }
-        libc::SYS_clone
-        | libc::SYS_unshare
-        | libc::SYS_setns
-        | libc::SYS_mount
-        | libc::SYS_umount2
-        | libc::SYS_pivot_root
-        | libc::SYS_chroot => Some(RefusalKind::Namespace),
-        _ => None,
+    if sandbox::TRACING.contains(&call.number) {
+        Some(RefusalKind::Trace)
+    } else if sandbox::NAMESPACES.contains(&call.number) || call.number == libc::SYS_clone {
+        Some(RefusalKind::Namespace)
+    } else {
+        None
     }
 }
 

@@ -129,7 +129,7 @@ impl Roots {
         resolve: ResolveFlags,
     ) -> Result<Option<ResolvedPath>, Errno> {
         let base = base(tracee, place, resolve)?;
-        settled(|| self.entry_from(base.as_ref().map(AsFd::as_fd), &place.path, resolve))
+        look_until_settled(|| self.entry_from(base.as_ref().map(AsFd::as_fd), &place.path, resolve))
     }
 
     /// Resolves a path from a folder; `None` is a folder that an absolute path does not need.
@@ -140,13 +140,10 @@ impl Roots {
         resolve: ResolveFlags,
     ) -> Result<Look<ResolvedPath>, Errno> {
         let Some((parent, name)) = split(path) else { return Ok(Look::Elsewhere) };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let resolve = resolve | ResolveFlags::NO_MAGICLINKS;
-        let base = base.unwrap_or(rustix::fs::CWD);
-        let folder = rustix::fs::openat2(base, parent, flags, Mode::empty(), resolve)?;
+        let folder = open_path(base, parent, OFlags::DIRECTORY, resolve)?;
         // Fails if the caller may not look for names in the folder.
         let stat = rustix::fs::statat(&folder, ".", AtFlags::empty())?;
-        match self.beneath(&tracee::name_of(&folder)?, name) {
+        match self.entry_below(&tracee::name_of(&folder)?, name) {
             Look::Found(entry) if is_same(&rustix::fs::fstat(&entry.folder)?, &stat) => {
                 Ok(Look::Found(entry))
             }
@@ -158,7 +155,7 @@ impl Roots {
     }
 
     /// The entry `name` of the folder `parent`, whose path has no symbolic links.
-    fn beneath(&self, parent: &Path, name: &OsStr) -> Look<ResolvedPath> {
+    fn entry_below(&self, parent: &Path, name: &OsStr) -> Look<ResolvedPath> {
         let path = parent.join(trim(name));
         let Some((root, inside)) = self.root_of(parent) else { return Look::Elsewhere };
         if self.is_protected(&path) || root.is_of_modegate(&path) {
@@ -181,11 +178,6 @@ impl Roots {
         self.protected.iter().any(|protected| path.starts_with(protected))
     }
 
-    /// Returns true if a change of the entry could move or replace something that is protected.
-    pub(super) fn contains_protected(&self, entry: &ResolvedPath) -> bool {
-        self.leads_to_protected(&entry.path)
-    }
-
     /// Who decides about a path without symbolic links. `None` if it is not below a root.
     pub(super) fn area_of(&self, path: &Path) -> Option<Area> {
         self.roots().iter().find(|root| path.starts_with(&root.path)).map(|root| root.area)
@@ -196,13 +188,14 @@ impl Roots {
         self.area_of(path).is_some()
     }
 
-    fn leads_to_protected(&self, path: &Path) -> bool {
+    /// Returns true if a change of the path could move or replace something that is protected.
+    pub(super) fn leads_to_protected(&self, path: &Path) -> bool {
         self.protected.iter().any(|protected| protected.starts_with(path))
     }
 
     /// Like [`Self::entry`], for an entry that is opened: symbolic links are followed, also one that leads to
     /// nothing.
-    pub(super) fn opened(
+    pub(super) fn entry_to_open(
         &self,
         tracee: &Tracee<'_>,
         place: &CallPath,
@@ -212,71 +205,62 @@ impl Roots {
             return Ok(self.of_descriptor(&tracee.named(number)?));
         }
         let base = base(tracee, place, resolve)?;
-        settled(|| self.opened_from(base.as_ref().map(AsFd::as_fd), &place.path, resolve))
+        look_until_settled(|| self.entry_to_open_from(base.as_ref().map(AsFd::as_fd), &place.path, resolve))
     }
 
-    fn opened_from(
+    /// Follows the symbolic links at the end of the path, which may lead to a root from elsewhere.
+    fn entry_to_open_from(
         &self,
         base: Option<BorrowedFd<'_>>,
         path: &Path,
         resolve: ResolveFlags,
     ) -> Result<Look<ResolvedPath>, Errno> {
-        match self.entry_from(base, path, resolve)? {
-            Look::Changed => Ok(Look::Changed),
-            Look::Found(entry) if resolve.is_empty() => self.followed(entry),
-            Look::Found(entry) if link_target(&entry)?.is_none() => Ok(Look::Found(entry)),
-            // A symbolic link elsewhere may lead to a root.
-            _ => {
-                let flags = OFlags::PATH | OFlags::CLOEXEC;
-                let resolve = resolve | ResolveFlags::NO_MAGICLINKS;
-                let base = base.unwrap_or(rustix::fs::CWD);
-                match rustix::fs::openat2(base, path, flags, Mode::empty(), resolve) {
-                    Ok(file) => Ok(self.named_by(&file)),
-                    // The folder exists: Landlock decides if the file may be made.
-                    Err(Errno::NOENT) => Ok(Look::Elsewhere),
-                    Err(error) => Err(error),
-                }
-            }
-        }
-    }
-
-    /// Follows symbolic links from an entry.
-    fn followed(&self, mut entry: ResolvedPath) -> Result<Look<ResolvedPath>, Errno> {
+        let mut path = path.to_owned();
+        // The folder of the last link.
+        let mut folder = None;
         for _ in 0..MAX_LINKS {
-            let Some(mut target) = link_target(&entry)? else { return Ok(Look::Found(entry)) };
-            // The kernel does not follow every user's links in a folder such as `/tmp`.
-            let flags = OFlags::PATH | OFlags::CLOEXEC;
-            let name = trim(&entry.name);
-            let resolve = ResolveFlags::NO_MAGICLINKS;
-            if let Err(Errno::ACCESS) =
-                rustix::fs::openat2(&entry.folder, name, flags, Mode::empty(), resolve)
-            {
-                return Err(Errno::ACCESS);
-            }
-            if name != entry.name {
-                target.push("");
-            }
-            let next = self.entry_from(Some(entry.folder.as_fd()), &target, ResolveFlags::empty())?;
-            entry = match next {
-                Look::Found(next) => next,
-                other => return Ok(other),
+            let base = folder.as_ref().map(AsFd::as_fd).or(base);
+            let (link_folder, target) = match self.entry_from(base, &path, resolve)? {
+                Look::Changed => return Ok(Look::Changed),
+                Look::Found(entry) => match link_target(&entry.folder, &entry.name)? {
+                    Some(target) => (entry.folder, target),
+                    None => return Ok(Look::Found(entry)),
+                },
+                Look::Elsewhere => match link_elsewhere(base, &path, resolve)? {
+                    Some(link) => link,
+                    None => return Ok(Look::Elsewhere),
+                },
             };
+            // The kernel does not follow every link: not every user's in a folder such as `/tmp`, and not those that
+            // the flags exclude.
+            if let Err(error @ (Errno::ACCESS | Errno::LOOP | Errno::XDEV)) =
+                open_path(base, &path, OFlags::empty(), resolve)
+            {
+                return Err(error);
+            }
+            if resolve.is_empty() {
+                folder = Some(link_folder);
+                path = target;
+            } else {
+                // The flags are about the folder from which the whole path is resolved.
+                path = split(&path).map_or(target.clone(), |(parent, _)| parent.join(target));
+            }
         }
         Err(Errno::LOOP)
     }
 
     /// The entry of an open file, if one of its names leads to it.
     pub(super) fn of_descriptor(&self, file: &OwnedFd) -> Option<ResolvedPath> {
-        settled(|| Ok(self.named_by(file))).ok().flatten()
+        look_until_settled(|| Ok(self.entry_of(file))).ok().flatten()
     }
 
-    fn named_by(&self, file: &OwnedFd) -> Look<ResolvedPath> {
+    fn entry_of(&self, file: &OwnedFd) -> Look<ResolvedPath> {
         let Ok(stat) = rustix::fs::fstat(file) else { return Look::Elsewhere };
         let Some(path) = tracee::name_of(file).ok().filter(|_| stat.st_nlink > 0) else {
             return Look::Elsewhere;
         };
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Look::Elsewhere };
-        match self.beneath(parent, name) {
+        match self.entry_below(parent, name) {
             Look::Found(entry) => {
                 let named = rustix::fs::statat(&entry.folder, &entry.name, AtFlags::SYMLINK_NOFOLLOW);
                 if named.is_ok_and(|named| is_same(&named, &stat)) {
@@ -296,7 +280,7 @@ impl Roots {
         object: &FileReference,
         resolve: ResolveFlags,
     ) -> Result<Option<ResolvedFile>, Errno> {
-        settled(|| self.look_at_file(tracee, object, resolve))
+        look_until_settled(|| self.look_at_file(tracee, object, resolve))
     }
 
     fn look_at_file(
@@ -310,7 +294,8 @@ impl Roots {
         let path = tracee::name_of(&file)?;
         let is_deleted = stat.st_nlink == 0 && path.as_os_str().as_bytes().ends_with(b" (deleted)");
         let is_unnamed = is_deleted && FileType::from_raw_mode(stat.st_mode).is_file();
-        if is_unnamed && matches!(object, FileReference::Descriptor(_)) {
+        // There is nothing to ask about or to record.
+        if is_unnamed && object.descriptor().is_some() {
             let (is_root, leads_to_protected) = (false, false);
             let resolved = ResolvedFile { area: Area::Own, is_root, leads_to_protected, file, stat };
             return Ok(Look::Found(resolved));
@@ -353,10 +338,7 @@ fn file_of_caller(
     }
     let base = base(tracee, place, resolve)?;
     let no_follow = if follows_link { OFlags::empty() } else { OFlags::NOFOLLOW };
-    let flags = OFlags::PATH | OFlags::CLOEXEC | no_follow;
-    let resolve = resolve | ResolveFlags::NO_MAGICLINKS;
-    let base = base.as_ref().map_or(rustix::fs::CWD, AsFd::as_fd);
-    rustix::fs::openat2(base, &place.path, flags, Mode::empty(), resolve)
+    open_path(base.as_ref().map(AsFd::as_fd), &place.path, no_follow, resolve)
 }
 
 /// Result of a look for a file, whose names another thread may change.
@@ -368,8 +350,9 @@ enum Look<T> {
     Changed,
 }
 
-/// Looks until the names stay the same for a look. `None` is elsewhere.
-fn settled<T>(look: impl Fn() -> Result<Look<T>, Errno>) -> Result<Option<T>, Errno> {
+/// Looks until the names stay the same for a look. `None` is elsewhere, or a file whose names keep changing: Landlock
+/// decides about both.
+fn look_until_settled<T>(look: impl Fn() -> Result<Look<T>, Errno>) -> Result<Option<T>, Errno> {
     for _ in 0..MAX_LOOKS {
         match look()? {
             Look::Found(found) => return Ok(Some(found)),
@@ -410,13 +393,43 @@ fn reversed(path: &Path) -> Vec<OsString> {
     path.iter().rev().filter(|part| *part != "/").map(OsStr::to_owned).collect()
 }
 
-/// `None` if the entry is no symbolic link, or does not exist.
-fn link_target(entry: &ResolvedPath) -> Result<Option<PathBuf>, Errno> {
-    match rustix::fs::readlinkat(&entry.folder, trim(&entry.name), Vec::new()) {
-        Ok(target) => Ok(Some(PathBuf::from(OsString::from_vec(target.into_bytes())))),
+/// Where an entry leads, with a slash if its name has one. `None` if it is no symbolic link, or does not exist.
+fn link_target(folder: &OwnedFd, name: &OsStr) -> Result<Option<PathBuf>, Errno> {
+    let trimmed = trim(name);
+    match rustix::fs::readlinkat(folder, trimmed, Vec::new()) {
+        Ok(target) => {
+            let mut target = PathBuf::from(OsString::from_vec(target.into_bytes()));
+            if trimmed != name {
+                target.push("");
+            }
+            Ok(Some(target))
+        }
         Err(Errno::INVAL | Errno::NOENT) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// The folder and the target of a symbolic link that is not below a root.
+fn link_elsewhere(
+    base: Option<BorrowedFd<'_>>,
+    path: &Path,
+    resolve: ResolveFlags,
+) -> Result<Option<(OwnedFd, PathBuf)>, Errno> {
+    let Some((parent, name)) = split(path) else { return Ok(None) };
+    let folder = open_path(base, parent, OFlags::DIRECTORY, resolve)?;
+    Ok(link_target(&folder, name)?.map(|target| (folder, target)))
+}
+
+/// Resolves a path from a folder; `None` is a folder that an absolute path does not need.
+fn open_path(
+    base: Option<BorrowedFd<'_>>,
+    path: &Path,
+    flags: OFlags,
+    resolve: ResolveFlags,
+) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::PATH | OFlags::CLOEXEC;
+    let resolve = resolve | ResolveFlags::NO_MAGICLINKS;
+    rustix::fs::openat2(base.unwrap_or(rustix::fs::CWD), path, flags, Mode::empty(), resolve)
 }
 
 /// Never leaves the folder from which a path is resolved.

@@ -74,10 +74,6 @@ const DIFFERENCES: &[(&str, IsDifference)] = &[
     ("a link to a folder, which no system allows, fails with EACCES", |call, plain, brokered| {
         call.starts_with("link") && plain == error(libc::EPERM) && brokered == error(libc::EACCES)
     }),
-    ("with RESOLVE flags, a link to nothing is not followed to create a file", |call, plain, brokered| {
-        let has_resolve = call.starts_with("openat2") && call.split(' ').nth(5) != Some("0");
-        has_resolve && !plain.starts_with("-1") && brokered == error(libc::ENOENT)
-    }),
     ("a call that sets neither time is checked like others", |call, plain, _| {
         call.matches(&libc::UTIME_OMIT.to_string()).count() == 2 && plain == "0 0"
     }),

@@ -14,7 +14,7 @@ use crate::supervisor::broker::outcome::EarlyEnd;
 use crate::supervisor::broker::questions::AskedChange;
 use crate::supervisor::broker::recorder::Touched;
 use crate::supervisor::broker::resolve::{self, ResolvedPath};
-use crate::supervisor::broker::{perform, reads, tracee};
+use crate::supervisor::broker::{perform, reads};
 use crate::supervisor::protocol::ChangeKind;
 
 pub(super) fn rename(
@@ -87,7 +87,7 @@ pub(super) fn link(handler: &CallHandler<'_>, object: &FileReference, to: &CallP
             return Err(EarlyEnd::Continue);
         }
         FileReference::Path { place, follows_link: true } => {
-            let from = handler.broker.roots.opened(&handler.tracee, place, ResolveFlags::empty());
+            let from = handler.broker.roots.entry_to_open(&handler.tracee, place, ResolveFlags::empty());
             from.map_err(|error| path_failure(Some(&place.path), error))?
         }
         FileReference::Path { place, .. } => handler.resolve(place)?,
@@ -117,12 +117,7 @@ pub(super) fn link(handler: &CallHandler<'_>, object: &FileReference, to: &CallP
 
 /// The caller's descriptor of an unnamed file that was handed over.
 fn unnamed_file(handler: &CallHandler<'_>, object: &FileReference) -> Option<OwnedFd> {
-    let number = match object {
-        FileReference::Descriptor(number) => *number,
-        FileReference::Path { place, follows_link: true } => tracee::named_descriptor(&place.path)?,
-        FileReference::Path { .. } => return None,
-    };
-    let file = handler.tracee.descriptor(number).ok()?;
+    let file = handler.tracee.descriptor(object.descriptor()?).ok()?;
     let stat = rustix::fs::fstat(&file).ok()?;
     // A later file can have the number of an unnamed one that is gone.
     if stat.st_nlink != 0 {
