@@ -7,18 +7,17 @@ use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{
     BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkContextKind, SinkMatch,
 };
-use ignore::overrides::Override;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-use super::walk::{ToolWalk, globs};
+use super::walk::{ToolWalk, globs, walk_options};
 use crate::acp::ToolKind;
 use crate::gate::Permit;
 use crate::permission::{Effect, Target};
 use crate::text::{code_span, counted, shorten};
 use crate::tool::{PreparedCall, Tool, ToolError, ToolSpec};
-use crate::workspace::{EntryKind, WalkEntry, Workspace};
+use crate::workspace::{EntryKind, WalkEntry, WalkOptions, Workspace};
 
 /// Default number of lines.
 const MATCHES: usize = 200;
@@ -49,6 +48,9 @@ struct SearchFilesArguments {
     /// Only files whose path matches this glob, as in .gitignore: `*.rs`, `src/**`, `!tests`.
     #[serde(default)]
     glob: Option<String>,
+    /// Files that git ignores, too. Default: false.
+    #[serde(default)]
+    ignored: bool,
     /// What to return: matching lines, paths of files, or the number of matching lines of each file. Default: content.
     #[serde(default)]
     output: SearchOutput,
@@ -91,6 +93,7 @@ fn prepare(given: SearchFilesArguments, workspace: &Workspace) -> Result<Prepare
         pattern,
         path,
         glob,
+        ignored,
         output,
         context,
         ignore_case,
@@ -107,6 +110,7 @@ fn prepare(given: SearchFilesArguments, workspace: &Workspace) -> Result<Prepare
         .map_err(|error| ToolError::arguments(format!("pattern: {error}")))?;
     let target = workspace.resolve(path.as_deref().unwrap_or("."))?;
     let globs = globs(&target.path, glob.as_deref()).map_err(ToolError::Arguments)?;
+    let options = walk_options(globs, ignored);
     let place = workspace.display(&target);
     let pattern = code_span(&shorten(&pattern, TITLE));
     let title = if place == "." {
@@ -133,7 +137,7 @@ fn prepare(given: SearchFilesArguments, workspace: &Workspace) -> Result<Prepare
     let search = Search {
         target: target.clone(),
         matcher,
-        globs,
+        options,
         searcher,
         found: findings,
         workspace: workspace.clone(),
@@ -144,7 +148,7 @@ fn prepare(given: SearchFilesArguments, workspace: &Workspace) -> Result<Prepare
 struct Search {
     target: Target,
     matcher: RegexMatcher,
-    globs: Override,
+    options: WalkOptions,
     searcher: Searcher,
     found: SearchFindings,
     workspace: Workspace,
@@ -152,8 +156,8 @@ struct Search {
 
 impl Search {
     fn run(self, permit: &Permit) -> Result<String, ToolError> {
-        let Self { target, matcher, globs, mut searcher, mut found, workspace } = self;
-        let mut walk = ToolWalk::new(&target, globs, None, &workspace, permit)?;
+        let Self { target, matcher, options, mut searcher, mut found, workspace } = self;
+        let mut walk = ToolWalk::new(&target, options, &workspace, permit)?;
         while let Some(entry) = walk.next("the search finished")? {
             if entry.kind != EntryKind::File {
                 if entry.depth == 0 {
