@@ -194,7 +194,7 @@ const LAYERS: [(&str, &[&str]); 80] = [
 ];
 
 /// Each part of `supervisor`, and the other parts that it may name. A folder of a part may name the part.
-const SUPERVISOR_LAYERS: [(&str, &[&str]); 37] = [
+const SUPERVISOR_LAYERS: [(&str, &[&str]); 38] = [
     ("broker", &["children", "connection", "protocol", "record"]),
     ("broker/area", &[]),
     ("broker/allowed_sockets", &["broker/resolve", "broker/tracee", "connection", "protocol"]),
@@ -219,6 +219,7 @@ const SUPERVISOR_LAYERS: [(&str, &[&str]); 37] = [
             "broker/network_call",
             "broker/notification",
             "broker/operation",
+            "broker/outcome",
             "broker/perform",
             "broker/questions",
             "broker/reads",
@@ -237,6 +238,7 @@ const SUPERVISOR_LAYERS: [(&str, &[&str]); 37] = [
     ("broker/network_call", &["broker/notification"]),
     ("broker/notification", &[]),
     ("broker/operation", &["broker/notification"]),
+    ("broker/outcome", &["broker/notification", "broker/questions", "broker/recorder"]),
     ("broker/pending", &["broker/notification", "broker/questions"]),
     ("broker/perform", &["broker/area", "broker/operation", "broker/resolve", "broker/tracee"]),
     ("broker/questions", &["broker/caller", "broker/notification", "protocol"]),

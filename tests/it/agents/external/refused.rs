@@ -77,7 +77,7 @@ async fn refusals_are_told_to_the_model_with_the_next_prompt() {
     for (mode, line, expected) in [
         ("code", "mkdir OUTSIDE/.tool || true", "a change of OUTSIDE/.tool by mkdir: it is outside"),
         ("plan", "mkdir inside || true", "because plan mode changes nothing"),
-        ("ask", "mkdir inside || true", "The user rejected this change. Create folder inside"),
+        ("ask", "mkdir inside || true", "The user rejected this change. Create the folder inside (peer)"),
         ("code", "mkdir inside || true", ""),
     ] {
         let fixture = StoreFixture::new();
