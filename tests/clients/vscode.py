@@ -1,0 +1,215 @@
+"""Performs a scenario in VS Code (code-server) with the ACP extension that is the argument, and prints its chat. The
+screen is in `screen.png` beside the project."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+from browser import Browser
+from driver import LAST_TEXT, PROJECT, SCENARIO, read, until_started, wait
+
+FOLDER = Path(PROJECT).parent
+VSCODE = Path(os.environ["VSCODE_DIR"])
+EXTENSION = sys.argv[1]
+# Views of extensions are frames within frames, of the same origin.
+DOCUMENTS = """(() => {
+  const all = [];
+  const add = (content, x, y) => {
+    all.push({ content, x, y });
+    for (const frame of content.querySelectorAll("iframe")) {
+      const box = frame.getBoundingClientRect();
+      if (frame.contentDocument) add(frame.contentDocument, x + box.x, y + box.y);
+    }
+  };
+  add(document, 0, 0);
+  return all;
+})()"""
+# As in browser.py, in all frames.
+FIND = f"""((selector, text) => {{
+  let place = null;
+  for (const {{ content, x, y }} of {DOCUMENTS}) {{
+    for (const element of content.querySelectorAll(selector)) {{
+      const box = element.getBoundingClientRect();
+      if (box.width && (!text || element.innerText.includes(text))) {{
+        place = {{ x: x + box.x + box.width / 2, y: y + box.y + box.height / 2 }};
+      }}
+    }}
+  }}
+  return place;
+}})"""
+TEXT = f"{DOCUMENTS}.map(({{ content }}) => content.body ? content.body.innerText : '').join('\\n')"
+ROWS = "[...document.querySelectorAll('.quick-input-list .monaco-list-row')].map((row) => row.innerText)"
+SETTINGS = {
+    "workbench.startupEditor": "none",
+    "chat.disableAIFeatures": True,
+    "telemetry.telemetryLevel": "off",
+    "window.restoreWindows": "none",
+    "acp.agents": {"Modegate": {"command": "modegate", "args": []}},
+    "vscode-acp-chat.customAgents": [{"id": "modegate", "name": "Modegate", "command": "modegate", "args": []}],
+    "vscode-acp-chat.antigravity.enabled": False,
+}
+
+
+class Workbench(Browser):
+    def text(self):
+        return self.evaluate(TEXT)
+
+    def find(self, selector, text=""):
+        return self.evaluate(f"{FIND}({json.dumps(selector)}, {json.dumps(text)})")
+
+    def until_shown(self, text):
+        self.wait(text, lambda: text in self.text())
+
+    def wait(self, what, is_met):
+        return wait(what, is_met, self.text, seconds=90)
+
+    def key(self, key, code):
+        self.press(key, {"Enter": 13, "Escape": 27, "F1": 112}[key])
+
+    def has_row(self, text):
+        return any(text in row for row in self.evaluate(ROWS))
+
+    def run_command(self, title):
+        """Commands of an extension exist only once it is active."""
+        def is_found():
+            self.press("Escape", 27)
+            self.press("F1", 112)
+            time.sleep(0.5)
+            self.type(title)
+            time.sleep(2)
+            return self.has_row(title)
+
+        self.wait(title, is_found)
+        self.press("Enter", 13)
+
+    def pick(self, text):
+        self.wait(text, lambda: self.has_row(text))
+        self.click(".quick-input-list .monaco-list-row", text)
+
+
+class AcpClient:
+    """Extension of formulahendry: questions are lists at the top."""
+
+    options = {"allow": "Allow", "reject": "Reject", "code": "Implement in Code mode", "stay": "Keep planning"}
+
+    def open(self, window):
+        window.run_command("ACP: Connect to Agent")
+        window.pick("Modegate")
+        window.wait("a connection", lambda: window.find(".statusbar-item", "ACP: Modegate"))
+        window.run_command("ACP: Open Chat Panel")
+
+    def submit(self, window, text):
+        window.click("#promptInput")
+        window.type(text)
+        window.press("Enter", 13)
+
+    def set_plan(self, window):
+        window.run_command("ACP: Set Agent Mode")
+        window.pick("Plan")
+
+    def answer(self, window, option):
+        window.wait("a question", lambda: window.has_row(self.options[option]))
+        read()
+        window.screenshot(FOLDER / "asked.png")
+        window.pick(self.options[option])
+
+    def cancel(self, window):
+        window.run_command("ACP: Cancel Current Turn")
+
+    def is_closed(self, window):
+        return not window.has_row("Allow")
+
+    def load(self, window):
+        window.run_command("ACP: Refresh Sessions")
+        window.click(".monaco-list-row .codicon-tree-item-expanded", "")
+        window.click(".monaco-list-row", "write it")
+
+
+class AcpChat:
+    """Extension of sonct1: questions are in the chat."""
+
+    options = {"allow": "Allow Once: Allow", "reject": "Reject Once: Reject"}
+
+    def open(self, window):
+        window.run_command("ACP Chat: Start Chat")
+
+    def submit(self, window, text):
+        window.click("#input, textarea, [contenteditable]")
+        window.type(text)
+        window.press("Enter", 13)
+
+
+EXTENSIONS = {"acp-client": AcpClient, "acp-chat": AcpChat}
+
+
+def steps(window, extension):
+    extension.open(window)
+    if SCENARIO == "mode-idle":
+        extension.set_plan(window)
+    extension.submit(window, "write it")
+    if SCENARIO == "mode-mid-turn":
+        until_started()
+        extension.set_plan(window)
+    elif SCENARIO == "cancel":
+        until_started()
+        extension.cancel(window)
+        return time.sleep(3)
+    elif SCENARIO.startswith("permission"):
+        extension.answer(window, "allow" if SCENARIO == "permission-allowed" else "reject")
+    elif SCENARIO.startswith("plan-exit"):
+        extension.answer(window, "stay" if SCENARIO == "plan-exit-refused" else "code")
+    window.until_shown(LAST_TEXT)
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def start_server(port):
+    user = FOLDER / "user"
+    (user / "User").mkdir(parents=True)
+    (user / "User/settings.json").write_text(json.dumps(SETTINGS))
+    command = [VSCODE / "code-server", "--auth", "none", "--bind-addr", f"127.0.0.1:{port}", "--user-data-dir", user,
+               "--extensions-dir", VSCODE / "extensions" / EXTENSION, "--disable-telemetry", "--disable-update-check",
+               "--disable-workspace-trust", PROJECT]
+    log = open(FOLDER / "code-server.txt", "w")
+    subprocess.Popen([str(part) for part in command], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    address = f"http://127.0.0.1:{port}"
+
+    def answers():
+        try:
+            return urllib.request.urlopen(f"{address}/healthz").status == 200
+        except OSError:
+            return False
+
+    wait("code-server", answers, seconds=90)
+    return f"{address}/?folder={PROJECT}"
+
+
+def main():
+    address = start_server(free_port())
+    window, extension = Workbench(FOLDER / "chromium"), EXTENSIONS[EXTENSION]()
+    window.open(address)
+    try:
+        steps(window, extension)
+        print(window.text())
+        if SCENARIO == "load":
+            window.open(address)
+            extension.open(window)
+            print("\f")
+            extension.load(window)
+            window.until_shown(LAST_TEXT)
+            print(window.text())
+    finally:
+        window.screenshot(FOLDER / "screen.png")
+        window.close()
+
+
+main()
