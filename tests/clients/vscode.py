@@ -35,7 +35,7 @@ FIND = f"""((selector, text) => {{
   for (const {{ content, x, y }} of {DOCUMENTS}) {{
     for (const element of content.querySelectorAll(selector)) {{
       const box = element.getBoundingClientRect();
-      if (box.width && (!text || element.innerText.includes(text))) {{
+      if (!place && box.width && (!text || element.innerText.includes(text))) {{
         place = {{ x: x + box.x + box.width / 2, y: y + box.y + box.height / 2 }};
       }}
     }}
@@ -68,9 +68,6 @@ class Workbench(Browser):
     def wait(self, what, is_met):
         return wait(what, is_met, self.text, seconds=90)
 
-    def key(self, key, code):
-        self.press(key, {"Enter": 13, "Escape": 27, "F1": 112}[key])
-
     def has_row(self, text):
         return any(text in row for row in self.evaluate(ROWS))
 
@@ -92,6 +89,13 @@ class Workbench(Browser):
         self.click(".quick-input-list .monaco-list-row", text)
 
 
+def show_question(window):
+    """Prints what a user reads before the answer."""
+    read()
+    window.screenshot(FOLDER / "asked.png")
+    print(window.text())
+
+
 class AcpClient:
     """Extension of formulahendry: questions are lists at the top."""
 
@@ -102,6 +106,7 @@ class AcpClient:
         window.pick("Modegate")
         window.wait("a connection", lambda: window.find(".statusbar-item", "ACP: Modegate"))
         window.run_command("ACP: Open Chat Panel")
+        window.wait("the chat", lambda: window.find("#promptInput"))
 
     def submit(self, window, text):
         window.click("#promptInput")
@@ -114,34 +119,50 @@ class AcpClient:
 
     def answer(self, window, option):
         window.wait("a question", lambda: window.has_row(self.options[option]))
-        read()
-        window.screenshot(FOLDER / "asked.png")
+        show_question(window)
         window.pick(self.options[option])
 
     def cancel(self, window):
-        window.run_command("ACP: Cancel Current Turn")
-
-    def is_closed(self, window):
-        return not window.has_row("Allow")
+        window.click("#sendStopBtn")
 
     def load(self, window):
         window.run_command("ACP: Refresh Sessions")
-        window.click(".monaco-list-row .codicon-tree-item-expanded", "")
-        window.click(".monaco-list-row", "write it")
+        window.click(".pane-body .monaco-list-row", "Modegate")
+        window.press("ArrowRight", 39)
+        window.click(".pane-body .monaco-list-row", "write it")
 
 
 class AcpChat:
-    """Extension of sonct1: questions are in the chat."""
+    """Extension of sonct1: questions are in the chat, those about plans as forms."""
 
-    options = {"allow": "Allow Once: Allow", "reject": "Reject Once: Reject"}
+    options = {"allow": "Allow Once: Allow", "reject": "Reject Once: Reject", "code": "Implement in Code mode",
+               "stay": "Keep planning"}
 
     def open(self, window):
-        window.run_command("ACP Chat: Start Chat")
+        window.run_command("ACP: Start Chat")
+        window.wait("the chat", lambda: window.find("#input"))
+        window.run_command("ACP: Select Agent")
+        window.pick("Modegate")
 
     def submit(self, window, text):
-        window.click("#input, textarea, [contenteditable]")
+        window.click("#input")
         window.type(text)
         window.press("Enter", 13)
+
+    def set_plan(self, window):
+        window.click("#mode-dropdown .dropdown-trigger")
+        window.click("#mode-dropdown .dropdown-item", "Plan")
+
+    def answer(self, window, option):
+        window.until_shown(self.options[option])
+        show_question(window)
+        if option in ("allow", "reject"):
+            return window.click("button", self.options[option])
+        window.click("label", self.options[option])
+        window.click("button", "Submit")
+
+    def cancel(self, window):
+        window.click("#stop")
 
 
 EXTENSIONS = {"acp-client": AcpClient, "acp-chat": AcpChat}
@@ -163,7 +184,8 @@ def steps(window, extension):
         extension.answer(window, "allow" if SCENARIO == "permission-allowed" else "reject")
     elif SCENARIO.startswith("plan-exit"):
         extension.answer(window, "stay" if SCENARIO == "plan-exit-refused" else "code")
-    window.until_shown(LAST_TEXT)
+    # The chat numbers a list.
+    window.until_shown(LAST_TEXT.removeprefix("2. "))
 
 
 def free_port():
