@@ -1,4 +1,4 @@
-//! What each client shows, by the name and version that it sends. Data only.
+//! The display of each client, by the name and version that it sends. Data only.
 //!
 //! A permission request or a plan is read before it is answered only if the client shows it. A client that is not
 //! listed, or older than the version that was looked at, counts as one that shows titles and messages only.
@@ -22,7 +22,7 @@ pub struct ClientDisplay {
 }
 
 impl ClientDisplay {
-    /// Of a program that has Modegate inside, and shows what it needs.
+    /// Of a program that has Modegate inside, and reads all updates.
     pub const ALL: Self = Self {
         plans: true,
         text: true,

@@ -44,13 +44,15 @@ FIND = f"""((selector, text) => {{
 }})"""
 TEXT = f"{DOCUMENTS}.map(({{ content }}) => content.body ? content.body.innerText : '').join('\\n')"
 ROWS = "[...document.querySelectorAll('.quick-input-list .monaco-list-row')].map((row) => row.innerText)"
+# The editor looks for commands on the PATH of a login shell.
+AGENT = {"command": os.environ["AGENT"], "args": []}
 SETTINGS = {
     "workbench.startupEditor": "none",
     "chat.disableAIFeatures": True,
     "telemetry.telemetryLevel": "off",
     "window.restoreWindows": "none",
-    "acp.agents": {"Modegate": {"command": "modegate", "args": []}},
-    "vscode-acp-chat.customAgents": [{"id": "modegate", "name": "Modegate", "command": "modegate", "args": []}],
+    "acp.agents": {"Modegate": AGENT},
+    "vscode-acp-chat.customAgents": [{"id": "modegate", "name": "Modegate", **AGENT}],
     "vscode-acp-chat.antigravity.enabled": False,
 }
 
@@ -143,10 +145,16 @@ class AcpChat:
         window.wait("the chat", lambda: window.find("#input"))
         window.run_command("ACP: Select Agent")
         window.pick("Modegate")
+        window.wait("a session", lambda: window.find("#mode-dropdown .selected-label"))
 
     def submit(self, window, text):
-        window.click("#input")
-        window.type(text)
+        def is_typed():
+            window.click("#input")
+            if not window.find("#input", text):
+                window.type(text)
+            return window.find("#input", text)
+
+        window.wait(text, is_typed)
         window.press("Enter", 13)
 
     def set_plan(self, window):

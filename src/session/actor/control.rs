@@ -270,7 +270,8 @@ impl Actor {
             }
             Chosen::Automatic(notice) => {
                 let message = format!("{AUTOMATIC} The mode stays.");
-                Proposed::stayed(&plan_text, notice.trim(), message, Some(notice.clone().into()))
+                let reason = "The client accepted without asking you.";
+                Proposed::stayed(&plan_text, reason, message, Some(notice.into()))
             }
         }
     }

@@ -284,8 +284,7 @@ impl Switches {
     }
 }
 
-/// Puts the modes that ask before the others, because some clients select the first option, and choose it by
-/// themselves.
+/// Puts the modes that ask before the others, because some clients select the first option.
 pub(crate) fn narrow_first(policy: &Policy, targets: &mut [SessionModeId]) {
     targets.sort_by_key(|target| {
         policy.context.modes.ceilings(&target.0).is_ok_and(|modes| changes_without_asking(&modes))

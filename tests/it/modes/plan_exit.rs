@@ -304,7 +304,7 @@ async fn acceptance_faster_than_reading_does_not_count() {
     }
 }
 
-/// A form that is answered at once counts as little.
+/// The same for a form.
 #[tokio::test]
 async fn form_accepted_faster_than_reading_does_not_count() {
     for (accepts_all, expected) in [(false, "plan"), (true, "code")] {

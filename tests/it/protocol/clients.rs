@@ -1,4 +1,4 @@
-//! What each known client shows, with clients that send its name: text that must be read is where it shows it.
+//! Clients that send the name of a known client: text that must be read is where that client shows it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -195,7 +195,7 @@ async fn command_that_fails_is_failed_with_its_output_also_after_a_load() {
         assert_eq!(shown_status, status, "{command}");
         assert_eq!(output["exitCode"], code, "{command}");
         assert!(output["output"].as_str().unwrap().starts_with("out\n"), "{output}");
-        // For the model, the call did what it was to do.
+        // For the model, the call is no error.
         let request = client.client.model.requests(&client.session).pop().unwrap();
         let request = format!("{request:?}");
         assert!(request.contains("is_error: false") && !request.contains("is_error: true"), "{request}");

@@ -140,7 +140,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         },
         scenario(
             "in_band",
-            // The client answers at once.
+            // The client answers immediately.
             &["--mode", "code", "--accept-all"],
             &[text(&block.replace("MODE", "architect")), text(&block.replace("MODE", "code")), text("Hm.")],
             "code",
