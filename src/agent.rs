@@ -106,11 +106,10 @@ impl Agent {
     }
 
     pub fn initialize(&self, request: &InitializeRequest) -> InitializeResponse {
-        let client = &request.client_capabilities;
         {
             let mut registry = self.registry();
-            registry.capabilities = initialize::client_capabilities(client);
-            registry.updates = initialize::optional_updates(client);
+            registry.capabilities = initialize::client_capabilities(request);
+            registry.updates = initialize::optional_updates(request);
         }
         self.client.set_zero_based_lines(initialize::has_zero_based_lines(request));
         let models = &self.context.models;

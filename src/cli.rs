@@ -84,6 +84,9 @@ pub struct Cli {
     /// Keep the model from proposing to leave a mode, so that only you change modes
     #[arg(long)]
     no_exit: bool,
+    /// Let the client accept questions about leaving a mode without asking you
+    #[arg(long, conflicts_with = "no_exit")]
+    accept_all: bool,
     /// Model: PROVIDER/NAME, offline or scripted:FILE [default: the provider with a key, else offline; with -p, offline only in read-only modes]
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
@@ -412,7 +415,7 @@ where
     match cli.prompt.take() {
         Some(text) => {
             let prompt = if is_read {
-                warn_of_piped_command(&text, &mut errors)?;
+                piped::warn_of_command(&text, &mut errors)?;
                 HeadlessPrompt { typed: String::new(), piped: Some(text) }
             } else if input_kind == InputKind::Terminal {
                 HeadlessPrompt { typed: text, piped: None }
@@ -460,21 +463,13 @@ fn take_flags(cli: &mut Cli) -> Flags {
         agent: cli.agent.take(),
         max_mode: cli.max_mode.take(),
         no_exit: cli.no_exit,
+        accept_all: cli.accept_all,
         model: cli.model.take(),
         store: cli.store.take(),
         cwd: cli.cwd.take(),
         eof_grace: cli.eof_grace,
         deterministic: cli.deterministic,
     }
-}
-
-/// Text of a file begins with a slash more often by chance than as a command.
-fn warn_of_piped_command(text: &str, errors: &mut impl Write) -> std::io::Result<()> {
-    if text.trim_start().starts_with('/') {
-        let message = "text from stdin is no slash command, so the model gets it; give commands with -p TEXT";
-        writeln!(errors, "modegate: {message}")?;
-    }
-    Ok(())
 }
 
 /// Returns the text to append to the prompt.

@@ -65,7 +65,7 @@ pub mod user_file;
 
 const PARALLEL: usize = 8;
 
-/// A faster acceptance of a mode switch is reported, because no person can read the request in that time.
+/// A faster acceptance of a mode switch does not count, because no person can read the request in that time.
 const READING_TIME: Duration = Duration::from_millis(500);
 
 /// Time that a session's first model request waits for starting MCP servers.
@@ -88,6 +88,7 @@ pub struct Flags {
     pub agent: Option<String>,
     pub max_mode: Option<String>,
     pub no_exit: bool,
+    pub accept_all: bool,
     pub model: Option<String>,
     pub store: Option<String>,
     pub cwd: Option<PathBuf>,
@@ -214,7 +215,7 @@ impl Config {
         // A deterministic run answers as soon as its input says so.
         let reading_time = if deterministic { Duration::ZERO } else { reading_time };
         Ok(Self {
-            exits: ExitSettings { is_off: flags.no_exit, reading_time },
+            exits: ExitSettings { is_off: flags.no_exit, reading_time, accepts_all: flags.accept_all },
             steering: file.steering,
             first: First { mode, agent },
             cwd,
@@ -242,13 +243,6 @@ impl Config {
             fetch_client,
             connections,
         })
-    }
-
-    /// Disables reports about fast answers, because a recording must replay identically.
-    #[must_use]
-    pub fn without_timing(mut self) -> Self {
-        self.exits.reading_time = Duration::ZERO;
-        self
     }
 
     /// Refuses changes that cannot be recorded, unless the user's settings allow them, and limits the waits for a busy
@@ -285,6 +279,7 @@ impl Config {
             max_mode: self.max_modes.first().map(|mode| mode.id.clone()),
             agent: self.first.agent.clone().filter(|_| self.wrapped.is_none()),
             no_exit: self.exits.is_off,
+            accept_all: self.exits.accepts_all,
             model: Some(model.to_owned()),
             store: Some(if is_file { StoreKind::File } else { StoreKind::Memory }),
             wraps: self.wrapped.as_ref().map(|(id, _)| id.clone()),

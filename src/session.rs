@@ -55,9 +55,10 @@ const DEADLINE: Duration = Duration::from_secs(2);
 pub struct ExitSettings {
     /// Set by `--no-exit`: the model cannot propose a mode that allows more.
     pub is_off: bool,
-    /// A faster acceptance is reported to the user, because no person can read the question in that time.
-    /// Zero disables the report.
+    /// A faster acceptance of a switch does not count, because no person can read the question in that time.
     pub reading_time: Duration,
+    /// Set by `--accept-all`: an acceptance by the client alone counts.
+    pub accepts_all: bool,
 }
 
 /// Settings of a session, the same from its start to its end. What changes meanwhile belongs to a component of the

@@ -13,7 +13,7 @@ use crate::acp::{
     SessionListCapabilities, SessionResumeCapabilities, SessionSystemPromptCapabilities,
     SessionSystemPromptModeCapabilities, SessionSystemPromptOverrideCapabilities,
 };
-use crate::client::ClientCapabilities;
+use crate::client::{AutomaticConsent, ClientCapabilities, ClientDisplay, KnownClient, known_client};
 use crate::error::AgentError;
 use crate::session::OptionalUpdates;
 
@@ -65,7 +65,9 @@ pub(super) fn check_method(request: &AuthenticateRequest, host: &HostSettings) -
 }
 
 /// Reads each client capability separately (F1, E1).
-pub(super) fn client_capabilities(client: &AcpClientCapabilities) -> ClientCapabilities {
+pub(super) fn client_capabilities(request: &InitializeRequest) -> ClientCapabilities {
+    let client = &request.client_capabilities;
+    let known = known(request);
     let elicitation = client.elicitation.as_ref();
     ClientCapabilities {
         answers: true,
@@ -74,20 +76,26 @@ pub(super) fn client_capabilities(client: &AcpClientCapabilities) -> ClientCapab
         shows_output: has_meta(client, OUTPUT_META),
         forms: elicitation.is_some_and(|it| it.form.is_some()),
         urls: elicitation.is_some_and(|it| it.url.is_some()),
+        accepts_everything: known.is_some_and(|client| client.consent == AutomaticConsent::Always),
     }
 }
 
-pub(super) fn optional_updates(client: &AcpClientCapabilities) -> OptionalUpdates {
-    let session = client.session.as_ref();
+pub(super) fn optional_updates(request: &InitializeRequest) -> OptionalUpdates {
+    let session = request.client_capabilities.session.as_ref();
     OptionalUpdates {
         compactions: session.is_some_and(|it| it.compaction.is_some()),
         notices: session.is_some_and(|it| it.notices.is_some()),
+        display: known(request).map_or(ClientDisplay::UNKNOWN, |client| client.display),
     }
 }
 
-/// True for Zed, which counts the `line` of a location from 0.
 pub(super) fn has_zero_based_lines(request: &InitializeRequest) -> bool {
-    request.client_info.as_ref().is_some_and(|client| client.name == "zed")
+    known(request).is_some_and(|client| client.zero_based_lines)
+}
+
+fn known(request: &InitializeRequest) -> Option<&'static KnownClient> {
+    let client = request.client_info.as_ref()?;
+    known_client(&client.name, &client.version)
 }
 
 fn has_meta(client: &AcpClientCapabilities, key: &str) -> bool {

@@ -37,7 +37,6 @@ where
         transport = recorder::start(transport, file, &config.launch_options())
             .with_context(|| format!("--record {}", path.display()))?;
     }
-    let config = if cli.record.is_some() { config.without_timing() } else { config };
     let (first, grace) = (config.first.clone(), config.eof_grace);
     let Runtime { context, host, determinism, retention: limits } =
         config.into_runtime().context("starting the record")?;

@@ -58,7 +58,7 @@ pub struct UserFile {
     /// A prompt sent while a turn runs joins the turn at its next model request, instead of waiting for its end.
     /// Default: false.
     pub steering: Option<bool>,
-    /// Milliseconds in which no person reads a plan: a faster acceptance is reported. 0 turns the report off.
+    /// Milliseconds in which no person reads a plan: a faster acceptance does not count. With 0 each one counts.
     /// Default: 500.
     pub fast_answer_ms: Option<u64>,
     /// Model providers, by id: anthropic, openai-responses, openai, gemini, ollama.

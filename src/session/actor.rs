@@ -390,7 +390,7 @@ impl Actor {
 
     async fn start(&mut self, prompt: Prompt) {
         // A client that neither loads the history nor gets the commands has not seen them.
-        self.notes.show_interruptions(&self.decider.log);
+        self.notes.show_interruptions(&mut self.decider.log);
         if let Some(prompt) = self.run_command(prompt).await {
             self.begin_turn(prompt).await;
         }

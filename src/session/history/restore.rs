@@ -255,7 +255,7 @@ fn close_interrupted_calls(ancestry: &Ancestry, notes: &mut Notes, log: &mut Eve
             record_interrupted_call(Some(&name), &title, ancestry, log);
             titles.push(title);
         }
-        log.apply_new(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::failed(id, CUT_OFF)));
+        log.apply_new(ToolCallUpdateEvent::failed(id, CUT_OFF).into());
     }
     if !titles.is_empty() {
         // Not stored: a replay shows the calls themselves.

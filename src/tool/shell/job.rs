@@ -419,6 +419,14 @@ impl JobEnd {
         }
     }
 
+    /// The exit status, or 128 and the signal, as in shells.
+    pub fn exit_code(&self) -> Option<i32> {
+        self.exit.map(|exit| match exit {
+            Exit::Status(status) => status,
+            Exit::Signal(signal) => 128 + signal,
+        })
+    }
+
     /// True if the command ran undisturbed and its end is confirmed.
     pub fn is_own(&self) -> bool {
         self.why.is_none() && self.failure.is_none() && self.confirmed
