@@ -42,13 +42,13 @@ pub use content_hash::ContentHash;
 pub use file_state::{Changed, Changes, FileState, Gap, changed_files, compose};
 pub use interrupted::Interrupted;
 pub use journal::{Intent, IntentLog, Journal, Recorded};
-pub use operation::RecordedOperation;
+pub use operation::{LockedChanges, RecordedOperation};
 pub use outputs::{OutputFile, Outputs};
 pub use pending_write::PendingWrite;
 pub use recorded::{create_record_folder, recorded_changes};
 pub use restore::RestoreError;
 pub use snapshot::WorkspaceSnapshot;
-pub use walk::{EntryKind, Ignoring, Walk, WalkEntry, WalkOptions, visit_below};
+pub use walk::{EntryKind, Walk, WalkEntry, WalkOptions, visit_below};
 
 #[derive(Debug, Clone)]
 pub struct Workspace {

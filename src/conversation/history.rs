@@ -133,7 +133,7 @@ impl History {
     pub fn limit_images(&mut self, count: usize, bytes: usize) -> bool {
         self.images > 0 && {
             let left_out =
-                fitting::limit_images(&mut self.messages, self.newest_prompt.as_ref(), (count, bytes));
+                fitting::limit_images(&mut self.messages, self.newest_prompt.as_ref(), count, bytes);
             self.bytes = self.bytes.saturating_sub(left_out.saved);
             left_out.saved > 0
         }

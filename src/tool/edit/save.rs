@@ -20,7 +20,9 @@ use crate::tool::file::buffers::Buffers;
 use crate::tool::file::last_seen::LastSeen;
 use crate::tool::file::text_file::TextFile;
 use crate::tool::{ClientIo, ToolError, ToolOutput, blocking, outcome};
-use crate::workspace::{Change, Changes, ContentHash, Journal, PendingWrite, RecordedOperation, Workspace};
+use crate::workspace::{
+    Change, Changes, ContentHash, Journal, LockedChanges, PendingWrite, RecordedOperation, Workspace,
+};
 
 mod difference;
 
@@ -330,7 +332,8 @@ impl Saving {
         // Silent: the operation of this call reports the file.
         let lock = Arc::clone(&self.lock);
         let created = blocking(move || {
-            workspace.apply_locked(&[change], &[], &cancel, (&Journal::silent(), &lock))?;
+            let changes = LockedChanges { changes: &[change], on_disk: &[], lock: &lock };
+            workspace.apply_locked(&changes, &Journal::silent(), &cancel)?;
             Ok(())
         })
         .await;
@@ -379,7 +382,8 @@ impl Saving {
         // Silent: the operation that created the file reports the result.
         let lock = Arc::clone(&self.lock);
         let removed = blocking(move || {
-            workspace.apply_locked(&[change], &[], &cancel, (&Journal::silent(), &lock))?;
+            let changes = LockedChanges { changes: &[change], on_disk: &[], lock: &lock };
+            workspace.apply_locked(&changes, &Journal::silent(), &cancel)?;
             Ok(())
         })
         .await;
