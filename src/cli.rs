@@ -1,7 +1,7 @@
 //! The command line: clap types, and one short function per way of running.
 
 use std::ffi::OsString;
-use std::io::{self, BufReader, IsTerminal, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -38,6 +38,7 @@ mod serve;
 mod sessions;
 mod setup;
 mod skills;
+mod start;
 mod store;
 mod unused;
 mod wrap;
@@ -229,24 +230,6 @@ enum OutputFormat {
 }
 
 impl Cli {
-    /// Parses the arguments of the process. For `modegate run` on a terminal, starts the process that goes on with
-    /// them, and returns the exit code when that has ended.
-    pub fn begin(
-        mut arguments: Vec<OsString>,
-        input: &io::Stdin,
-        output: &io::Stdout,
-    ) -> Result<Self, ExitCode> {
-        let host = run::take_host(&mut arguments, input, output)?;
-        let mut cli = Self::from_arguments(&arguments);
-        let has_terminal = || input.is_terminal() && output.is_terminal();
-        if let Some(CliCommand::Run(run)) = cli.command.as_ref().filter(|_| host.is_none() && has_terminal())
-        {
-            run::host(&arguments, run, input, output)?;
-        }
-        cli.host = host;
-        Ok(cli)
-    }
-
     /// Ends the process with a message if the arguments are invalid, or ask for help.
     fn from_arguments(arguments: &[OsString]) -> Self {
         let matches = Self::command().try_get_matches_from(arguments);

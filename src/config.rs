@@ -14,6 +14,7 @@ use crate::agents::AgentRegistry;
 use crate::busy;
 use crate::client::ClientCapabilities;
 use crate::conversation::system_prompt::Sources;
+use crate::external_agent::WrappedAgent;
 use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::file_lock::FileLocks;
 use crate::http::fetch_client::FetchClient;
@@ -357,7 +358,11 @@ impl Config {
         };
         let binary = std::env::current_exe().ok();
         let policies = self.policies;
-        let wraps = self.wrapped.as_ref().map(|(id, _)| id.clone());
+        let wrapped_agent = self.wrapped.as_ref().map(|(id, definition)| WrappedAgent {
+            id: id.clone(),
+            definition: definition.clone(),
+            cwd: self.cwd.clone(),
+        });
         let wrapped =
             self.wrapped.map(|(id, external_agent)| Arc::new(AgentRegistry::wrapping(&id, external_agent)));
         let policy: PolicyOf = Arc::new(move |cwd| {
@@ -374,7 +379,8 @@ impl Config {
             let providers = Providers::new(self.environment, self.asked, router, models);
             Arc::new(move || providers.catalog())
         };
-        let (host, retention) = (HostSettings { policy, load_models, binary, wraps }, self.retention);
+        let (host, retention) =
+            (HostSettings { policy, load_models, binary, wrapped: wrapped_agent }, self.retention);
         Ok(Runtime { context, host, determinism, retention })
     }
 }

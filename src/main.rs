@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
-use modegate::cli::{self, Cli, CliStreams, InputKind, UsageError};
+use modegate::cli::{self, Cli, CliStart, CliStreams, InputKind, UsageError};
 use modegate::config::environment::{self, Environment};
 use modegate::platform::{self, files};
 use modegate::process;
@@ -35,8 +35,8 @@ fn main() -> ExitCode {
         return code;
     }
     let cli = match Cli::begin(arguments, &io::stdin(), &io::stdout()) {
-        Ok(cli) => cli,
-        Err(code) => return code,
+        CliStart::Continue(cli) => *cli,
+        CliStart::Ended(code) => return code,
     };
     // Removes the keys from the environment, which is safe only with one thread.
     let environment = Environment::take();

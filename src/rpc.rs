@@ -195,6 +195,8 @@ impl Connection {
             self.initialized |= is_initialize && response.is_success();
             return pass_on(&self.client, call, response);
         }
+        // The client's capabilities are known. Only the methods of a wrapped agent are missing.
+        self.initialized |= is_initialize;
         let client = self.client.clone();
         tokio::spawn(async move { pass_on(&client, call, response.await) });
     }

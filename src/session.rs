@@ -28,7 +28,8 @@ pub use actor::start;
 pub use command::parse::is_reserved_name;
 pub use command::user_command::UserCommand;
 pub use handle::{
-    Closed, CommandEnd, EndReason, LastTurn, PromptEnd, PromptOptions, SessionHandle, SessionSnapshot, Undone,
+    ChangeSoFar, Closed, CommandEnd, DiffKind, EndReason, LastTurn, PromptEnd, PromptOptions, SessionHandle,
+    SessionSnapshot, Undone,
 };
 pub use mode::ancestry::Ancestry;
 pub use mode::effect::{HEAD_META, ModeEffect, head_meta, valid_modes};

@@ -22,6 +22,9 @@ const ENVIRONMENT: &str = "environment";
 
 const SETUP: &str = "setup";
 
+/// Methods of an agent that is not wrapped.
+pub(super) const OWN_METHODS: [&str; 2] = [ENVIRONMENT, SETUP];
+
 /// Capability of clients that run the command given in `_meta` in a terminal.
 const TERMINAL_META: &str = "terminal-auth";
 
@@ -37,7 +40,7 @@ pub(super) fn response(
     if request.protocol_version != ProtocolVersion::V1 {
         tracing::info!(asked = ?request.protocol_version, "the client asked for another protocol version");
     }
-    let wraps = host.wraps.is_some();
+    let wraps = host.wrapped.is_some();
     // A wrapped agent's capabilities are unknown here; unsupported content is rejected later with a message.
     let images = wraps || sees_images;
     let prompts = PromptCapabilities::new().image(images).audio(wraps).embedded_context(true);
@@ -54,14 +57,26 @@ pub(super) fn response(
         .auth_methods(methods)
 }
 
-pub(super) fn check_method(request: &AuthenticateRequest, host: &HostSettings) -> Result<(), AgentError> {
+pub(super) fn check_method(request: &AuthenticateRequest, valid: &[&str]) -> Result<(), AgentError> {
     let method = &*request.method_id.0;
-    let valid: &[&str] = if host.wraps.is_some() { &[] } else { &[ENVIRONMENT, SETUP] };
     if valid.contains(&method) {
         return Ok(());
     }
     let message = format!("unknown authentication method {method:?}");
     Err(AgentError::invalid_params(message, json!({ "validMethods": valid })))
+}
+
+/// Returns true if the client announces that its user can log in in a terminal.
+pub(super) fn logs_in_in_a_terminal(client: &AcpClientCapabilities) -> bool {
+    client.auth.terminal || has_meta(client, TERMINAL_META)
+}
+
+/// The capabilities that concern a login.
+pub(super) fn auth_capabilities(client: &AcpClientCapabilities) -> AcpClientCapabilities {
+    let mut capabilities = AcpClientCapabilities::new();
+    capabilities.auth = client.auth.clone();
+    capabilities.meta.clone_from(&client.meta);
+    capabilities
 }
 
 /// Reads each client capability separately (F1, E1).

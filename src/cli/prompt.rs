@@ -123,7 +123,10 @@ async fn run_prompt<O: Write, E: Write>(
     context.ends_with_turn = true;
     let stored = match which {
         Which::New => None,
-        Which::Newest => Some(sessions::newest(&context.store, cwd.clone(), host.wraps.clone()).await?),
+        Which::Newest => {
+            let agent = host.wrapped.as_ref().map(|agent| agent.id.clone());
+            Some(sessions::newest(&context.store, cwd.clone(), agent).await?)
+        }
         Which::Stored(part) => Some(sessions::to_resume(&context.store, &part).await?),
     };
     let wanted_mode = first.mode.clone();

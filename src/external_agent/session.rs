@@ -6,7 +6,7 @@
 //! confirms a mode that requires the sandbox.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -27,6 +27,7 @@ use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::gate::Gate;
 use crate::lazy_channel::LazyChannel;
 use crate::permission::Ceilings;
+use crate::process::TerminalAccess;
 use crate::process::shell::Shell;
 pub use change::LIMIT as QUESTION_LIMIT;
 use change::{AskedChanges, Asker};
@@ -36,6 +37,7 @@ use permission::ForwardedRequest;
 use process::AgentProcess;
 use process_state::{ProcessAccess, ProcessState};
 pub use prompt::{PromptOutcome, ReadyAgent};
+pub use refused_act::RefusedAct;
 pub use retained_context::RetainedContext;
 
 mod change;
@@ -51,6 +53,7 @@ mod process_state;
 mod prompt;
 mod question;
 mod refused;
+mod refused_act;
 mod relay;
 mod restart;
 mod retained_context;
@@ -93,6 +96,24 @@ pub struct ExternalAgentHost {
     pub servers: Vec<McpServer>,
     pub capabilities: ClientCapabilities,
     pub readers: Readers,
+}
+
+impl ExternalAgentHost {
+    /// What messages call the process.
+    fn kind(&self) -> &'static str {
+        if self.is_terminal_program() { "program" } else { "agent" }
+    }
+
+    /// True for a program whose terminal has a line of Modegate at the start, and perhaps the panel.
+    fn has_terminal_host(&self) -> bool {
+        let definition = self.agent.external_agent.as_ref();
+        definition.is_some_and(|definition| definition.terminal_program == Some(TerminalAccess::Foreground))
+    }
+
+    /// True for a program that has a terminal, and no interface in the client.
+    fn is_terminal_program(&self) -> bool {
+        self.agent.external_agent.as_ref().is_some_and(|definition| definition.terminal_program.is_some())
+    }
 }
 
 /// Current limits of the session.
@@ -143,6 +164,11 @@ impl ExternalAgentSession {
     /// `None` while no process runs.
     pub fn client(&self) -> Option<&ExternalAgent> {
         self.process.as_ref()?.agent.as_ref()
+    }
+
+    /// Folder of the record of the changes of the running process. `None` if they are not recorded.
+    pub fn record(&self) -> Option<&Path> {
+        self.process.as_ref()?.record()
     }
 
     pub fn commands(&self) -> &[AvailableCommand] {

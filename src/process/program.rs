@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep_until};
 use super::secrets::Secrets;
 use super::{BrokerEvent, Event, Exit, JobState, Process, RecordState};
 use crate::sandbox::BrokerPolicy;
+use crate::sandbox::host::HostPattern;
 
 const MAX_LAST_ERROR: usize = 2 * 1024;
 
@@ -31,6 +32,7 @@ enum ProgramRequest {
     SaveRecord(oneshot::Sender<RecordState>),
     Release,
     Answer(u64, bool),
+    AllowHost(HostPattern),
 }
 
 #[derive(Debug, Clone, Default)]
@@ -115,6 +117,11 @@ impl Program {
 
     pub async fn answer(&self, number: u64, allows: bool) {
         self.request(ProgramRequest::Answer(number, allows)).await;
+    }
+
+    /// Lets a brokered program connect to a further host.
+    pub async fn allow_host(&self, host: HostPattern) {
+        self.request(ProgramRequest::AllowHost(host)).await;
     }
 
     pub async fn release(&self) {
@@ -207,6 +214,7 @@ impl ProgramTask {
                         self.process.save_record().await;
                     }
                     Some(ProgramRequest::Answer(number, allows)) => self.process.answer(number, allows).await,
+                    Some(ProgramRequest::AllowHost(host)) => self.process.allow_host(host).await,
                     Some(ProgramRequest::Release) => self.process.release().await,
                     Some(ProgramRequest::End) => {
                         listens = false;

@@ -343,6 +343,13 @@ impl Actor {
                 let undone = self.undo(turn, Undoer::CommandLine).await;
                 let _ = reply.send(undone);
             }
+            SessionCommand::ChangesSoFar(reply) => self.list_changes_so_far(reply),
+            SessionCommand::UndoSoFar { path, reply } => {
+                let _ = reply.send(self.undo_so_far(path).await);
+            }
+            SessionCommand::AllowHost { host, reply } => {
+                let _ = reply.send(self.allow_host(host).await);
+            }
             SessionCommand::LastTurn(reply) => {
                 let (changed_files, uncovered) = self
                     .checkpoints

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use super::connection;
 use super::record::RecordState;
 use crate::file_lock::FileLocks;
-use crate::sandbox::host::AllowedHosts;
+use crate::sandbox::host::{AllowedHosts, HostPattern};
 use crate::sandbox::{self, BrokerPolicy};
 use crate::supervisor::protocol::{BrokerEvent, RefusalKind, RefusedCall, SupervisorReport};
 
@@ -472,6 +472,12 @@ impl BrokerThreads {
     /// Carries out or refuses a call that waits for an answer.
     pub(super) fn answer_question(&self, question: u64, allows: bool) {
         self.broker.resume_later(ResumedCall::Answered { question, allows });
+    }
+
+    pub(super) fn allow_host(&self, host: HostPattern) {
+        if let Some(egress) = &self.broker.egress {
+            egress.allow(host);
+        }
     }
 
     /// [`BrokerEvent::RecordSaved`] follows.

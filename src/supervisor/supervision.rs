@@ -223,9 +223,13 @@ impl Supervision<'_> {
             (SupervisorOrder::Answer { question, allows }, CallAnswerer::Threads(threads)) => {
                 threads.answer_question(question, allows);
             }
+            (SupervisorOrder::AllowHost(host), CallAnswerer::Threads(threads)) => threads.allow_host(host),
             // The command is not brokered.
             (
-                SupervisorOrder::SaveRecord | SupervisorOrder::SetPolicy(_) | SupervisorOrder::Answer { .. },
+                SupervisorOrder::SaveRecord
+                | SupervisorOrder::SetPolicy(_)
+                | SupervisorOrder::Answer { .. }
+                | SupervisorOrder::AllowHost(_),
                 CallAnswerer::None | CallAnswerer::Here(_),
             ) => {}
         }

@@ -211,7 +211,7 @@ impl TestClient {
                 }),
                 load_models: Arc::new(move || Ok(Arc::clone(&models))),
                 binary: None,
-                wraps: None,
+                wrapped: None,
             },
             client.clone(),
             First { mode: Some(SessionModeId::new(setup.mode)), agent: None },

@@ -62,6 +62,10 @@ impl StartingAgent {
         Ok(Self { request, peer: Peer { commands, state, program, secrets }, copied })
     }
 
+    pub(super) fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
     pub fn program(&self) -> &Program {
         &self.peer.program
     }
@@ -159,10 +163,9 @@ async fn begin(
     peer: &Peer,
     start_request: &StartRequest,
 ) -> Result<(SessionId, InitializeResponse), ExternalAgentError> {
-    let about = Implementation::new("modegate", env!("CARGO_PKG_VERSION")).title("Modegate".to_owned());
     let request = InitializeRequest::new(ProtocolVersion::V1)
         .client_capabilities(capabilities(start_request.capabilities))
-        .client_info(about);
+        .client_info(implementation());
     let response: InitializeResponse = peer.call("initialize", &request, OnSuccess::Ignore).await?;
     if response.protocol_version != ProtocolVersion::V1 {
         return Err(ExternalAgentError::Malformed("it does not support version 1 of the protocol".into()));
@@ -190,6 +193,10 @@ async fn begin(
     let _: Option<LoadSessionResponse> =
         peer.call("session/load", &request, OnSuccess::SessionStarted(Some(id.clone()))).await?;
     Ok((id, response))
+}
+
+pub(super) fn implementation() -> Implementation {
+    Implementation::new("modegate", env!("CARGO_PKG_VERSION")).title("Modegate".to_owned())
 }
 
 /// Announces only the given capabilities (F1, E1).

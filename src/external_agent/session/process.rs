@@ -1,7 +1,7 @@
 //! The process of an external agent: started as the mode requires, followed through its states
 //! ([`super::process_state`]), and started again after its end.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -64,6 +64,10 @@ struct ChangePermits {
 }
 
 impl AgentProcess {
+    pub(super) fn record(&self) -> Option<&Path> {
+        self.record.as_deref()
+    }
+
     /// Events that the handles tell of. Repeated ones change nothing.
     fn events(&self) -> impl Iterator<Item = ProcessEvent> + use<> {
         let changes = self.changes.as_ref();
@@ -221,9 +225,7 @@ impl ExternalAgentSession {
         let copied = if process.announced.is_none() { agent.copied() } else { &[] };
         let was_announced = process.announced.replace(is_sandboxed) == Some(is_sandboxed);
         let name = &self.host.agent.id;
-        let definition = self.host.agent.external_agent.as_ref();
-        let is_program = definition.is_some_and(|definition| definition.terminal_program.is_some());
-        let kind = if is_program { "program" } else { "agent" };
+        let kind = self.host.kind();
         let mut outputs = Vec::new();
         if let [first, rest @ ..] = copied {
             let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
@@ -237,7 +239,7 @@ impl ExternalAgentSession {
             outputs.push(AgentOutput::Uncovered(format!(
                 "Changes that the {kind} {name} makes with its own tools are unknown and cannot be undone."
             )));
-        } else if is_sandboxed && !was_announced {
+        } else if is_sandboxed && !was_announced && !self.host.has_terminal_host() {
             // Explains why changes fail, which the agent itself may not do.
             let when = if limits.is_mode_unrestricted {
                 "in every mode of this session".to_owned()
@@ -253,7 +255,7 @@ impl ExternalAgentSession {
             stopped: process.stopped.clone(),
             record: process.record.clone(),
             is_sandboxed,
-            note: self.asked_changes.note.take().filter(|_| !is_program),
+            note: self.asked_changes.note.take().filter(|_| !self.host.is_terminal_program()),
             agent,
         };
         self.asked_changes.begin_turn();

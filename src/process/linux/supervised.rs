@@ -18,6 +18,7 @@ use super::orphans;
 use crate::process::{
     BrokerEvent, ChildStdio, Command, Event, ProcessFailure, Processes, RecordState, Streams, read,
 };
+use crate::sandbox::host::HostPattern;
 use crate::sandbox::{BrokerPolicy, Confinement};
 use crate::supervisor::descriptors::{self, SupervisorDescriptors};
 use crate::supervisor::protocol::{
@@ -244,6 +245,10 @@ impl Process {
     /// Answers a [`BrokerEvent::Asked`]. Numbers of other changes are ignored.
     pub async fn answer(&mut self, question: u64, allows: bool) {
         self.order(SupervisorOrder::Answer { question, allows }).await;
+    }
+
+    pub async fn allow_host(&mut self, host: HostPattern) {
+        self.order(SupervisorOrder::AllowHost(host)).await;
     }
 
     pub async fn release(&mut self) {

@@ -4,6 +4,8 @@
 //! no longer fit; notify the client; return. If recording fails, the mode stays, but a tighter new mode still
 //! becomes a ceiling until a change is recorded.
 
+use std::path::{Path, PathBuf};
+
 use super::Actor;
 use crate::acp::{
     AvailableCommandsUpdate, MessageId, SessionConfigId, SessionConfigOption, SessionConfigOptionValue,
@@ -17,11 +19,13 @@ use crate::event::{NoticeKind, SessionEvent};
 use crate::external_agent::session::AgentMessage;
 use crate::gate::Ended;
 use crate::ids;
+use crate::process::HostPattern;
 use crate::session::ModeEffect;
 use crate::session::command::parse::{self, SlashCommand};
 use crate::session::command::set_option::Setting;
 use crate::session::command::{set_option, slash_commands};
-use crate::session::handle::{CommandEnd, Prompt, Undone};
+use crate::session::handle::{ChangeSoFar, CommandEnd, Prompt, Undone};
+use crate::session::history::changes_so_far;
 use crate::session::history::checkpoint::{Undoer, not_undone, record_undone};
 use crate::session::mode::exit;
 use crate::session::mode::permission_options::PermissionReply;
@@ -377,6 +381,33 @@ impl Actor {
         self.notes.add(note, false, &mut self.decider);
         self.decider.log.save().await;
         Ok(undone)
+    }
+
+    /// Reads files on another thread.
+    pub(super) fn list_changes_so_far(&self, reply: oneshot::Sender<Vec<ChangeSoFar>>) {
+        let record = self.external_agent.record().map(Path::to_owned);
+        let workspace = self.workspace.clone();
+        tokio::task::spawn_blocking(move || {
+            let list = record.map(|record| changes_so_far::list(&workspace, &record));
+            // The receiver may be gone.
+            let _ = reply.send(list.unwrap_or_default());
+        });
+    }
+
+    pub(super) async fn undo_so_far(&mut self, path: Option<PathBuf>) -> Result<Undone, AgentError> {
+        let record = self.external_agent.record().map(Path::to_owned);
+        let record = record.ok_or_else(|| not_undone("the changes are not recorded"))?;
+        changes_so_far::undo(record, path, &self.workspace, &mut self.decider.log).await
+    }
+
+    pub(super) async fn allow_host(&mut self, host: HostPattern) -> Result<(), AgentError> {
+        let agent = self.external_agent.client().cloned();
+        let agent = agent.ok_or_else(|| AgentError::InvalidRequest("no program is running".into()))?;
+        let text = format!("You have allowed connections to {host} until the program ends.\n\n");
+        agent.allow_host(host).await;
+        self.notes.record_warning(text, &mut self.decider.log);
+        self.decider.log.save().await;
+        Ok(())
     }
 
     pub(super) async fn set_option(

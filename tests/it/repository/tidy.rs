@@ -170,7 +170,17 @@ const LAYERS: [(&str, &[&str]); 80] = [
     ("terminal_host", &["kernel", "process", "supervisor/protocol", "terminal_run"]),
     (
         "terminal_run",
-        &["acp", "agent", "client", "conversation", "external_agent", "headless", "process", "session"],
+        &[
+            "acp",
+            "agent",
+            "client",
+            "conversation",
+            "external_agent",
+            "headless",
+            "path_bytes",
+            "process",
+            "session",
+        ],
     ),
     ("text", &[]),
     ("tool", TOOL),
@@ -597,7 +607,7 @@ const PURE: [&str; 115] = [
 ];
 
 /// Libraries, and the only modules that may name them.
-const LIBRARIES: [(&str, &[&str]); 40] = [
+const LIBRARIES: [(&str, &[&str]); 41] = [
     ("agent_client_protocol_schema", &["acp"]),
     ("anyhow", &["main", "cli", "config", "headless", "terminal_run"]),
     ("jiff", &["ids", "model/remote", "conversation/system_prompt"]),
@@ -699,6 +709,7 @@ const LIBRARIES: [(&str, &[&str]); 40] = [
             "tool/mcp/login",
         ],
     ),
+    ("vt100", &["terminal_host/screen_model"]),
     ("vte", &["terminal_host/screen_modes"]),
     ("windows_sys", &["process/plain/group/windows"]),
 ];
