@@ -137,7 +137,8 @@ pub enum GuardReport {
     NothingLeft,
 }
 
-/// Events of a brokered command.
+/// Events of a brokered command. Modegate passes each on to the command's owner as it is. Reports about the process
+/// alone are variants of [`SupervisorReport`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BrokerEvent {

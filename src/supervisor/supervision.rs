@@ -107,7 +107,7 @@ fn run_request(
     }
     let left_behind = end_all(&mut children, child);
     if let CallAnswerer::Threads(threads) = &supervision.answerer {
-        threads.save_last_record();
+        threads.finish();
     }
     Ok(left_behind)
 }

@@ -283,6 +283,7 @@ const SUPERVISOR_LAYERS: [(&str, &[&str]); 38] = [
     ("broker/threads", &["broker/notification"]),
     ("broker/tracee", &["broker/notification"]),
     ("broker/unix_address", &["broker/tracee"]),
+    ("broker/broker_threads", &["broker", "broker/pending", "broker/threads"]),
     // More methods of the broker.
     (
         "broker/waiting",
