@@ -106,7 +106,7 @@ impl ExternalAgent {
         client: Client,
         unwanted: impl Future<Output = ()>,
     ) -> Result<Self, StartError> {
-        StartingAgent::spawn(order, shell, (session, client)).await?.begin(unwanted).await
+        StartingAgent::spawn(order, shell, session, client).await?.begin(unwanted).await
     }
 
     pub fn about(&self) -> Option<&str> {

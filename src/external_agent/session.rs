@@ -52,7 +52,7 @@ mod process;
 mod process_state;
 mod prompt;
 mod question;
-mod refused;
+mod refusal_notices;
 mod refused_act;
 mod relay;
 mod restart;
@@ -72,7 +72,7 @@ pub struct ExternalAgentSession {
     starts: u64,
     retained_context: RetainedContext,
     /// The agent's own mode before the sandbox.
-    previous_mode: Option<SessionModeId>,
+    mode_to_restore: Option<SessionModeId>,
     /// The user declined a restart without the sandbox.
     stays_sandboxed: bool,
     commands: Vec<AvailableCommand>,
@@ -137,7 +137,7 @@ impl ExternalAgentSession {
             waiting: Vec::new(),
             starts: 0,
             retained_context: RetainedContext::default(),
-            previous_mode: None,
+            mode_to_restore: None,
             stays_sandboxed: false,
             commands: Vec::new(),
             calls: HashMap::new(),
@@ -151,9 +151,10 @@ impl ExternalAgentSession {
         &mut self,
         events: u64,
         retained_context: RetainedContext,
-        previous_mode: Option<SessionModeId>,
+        mode_to_restore: Option<SessionModeId>,
     ) {
-        (self.starts, self.retained_context, self.previous_mode) = (events, retained_context, previous_mode);
+        (self.starts, self.retained_context, self.mode_to_restore) =
+            (events, retained_context, mode_to_restore);
     }
 
     /// Cancel-safe: a dropped call loses no message.
@@ -239,7 +240,7 @@ impl ExternalAgentSession {
                 }
                 self.close()
             }
-            AgentMessage::Relayed(relayed, send_permit) => self.relayed((relayed, send_permit), limits, gate),
+            AgentMessage::Relayed(relayed, send_permit) => self.relayed(relayed, send_permit, limits, gate),
             AgentMessage::Process(start, message) => {
                 if self.process.as_ref().is_none_or(|process| process.start != start) {
                     // The message is about an earlier process.
@@ -274,8 +275,8 @@ impl ExternalAgentSession {
             }
             ProcessMessage::Started(Ok(started)) => self.started(started, limits, gate),
             ProcessMessage::Started(Err(error)) => self.ended(&error, limits, gate),
-            ProcessMessage::Switched { previous_mode } => {
-                self.previous_mode = previous_mode;
+            ProcessMessage::Switched { mode_to_restore } => {
+                self.mode_to_restore = mode_to_restore;
                 let mut outputs = vec![self.retain()];
                 outputs.extend(self.follow(limits, gate));
                 outputs
@@ -302,7 +303,8 @@ impl ExternalAgentSession {
 
     fn relayed(
         &mut self,
-        (relayed, send_permit): (Relayed, Option<OwnedSemaphorePermit>),
+        relayed: Relayed,
+        send_permit: Option<OwnedSemaphorePermit>,
         limits: impl FnOnce() -> AgentLimits,
         gate: &mut Gate,
     ) -> Vec<AgentOutput> {

@@ -265,8 +265,8 @@ impl Actor {
         let Self { workspace, decider, models, notes, .. } = self;
         decider.log.continue_after(stored.turns);
         models.restore(stored.chosen.as_ref(), &decider.policy, notes);
-        let restored = restore::restore((stored, source), workspace, decider, notes).await?;
-        self.external_agent.resume(restored.events, restored.retained_context, restored.previous_mode);
+        let restored = restore::restore(stored, source, workspace, decider, notes).await?;
+        self.external_agent.resume(restored.events, restored.retained_context, restored.mode_to_restore);
         // The client's prompt may be another than the one of the stored text.
         let is_kept = self.decider.policy.context.client_prompt.is_none();
         self.requests.resume(restored.system_prompt.filter(|_| is_kept), restored.transition);

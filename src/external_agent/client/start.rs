@@ -8,7 +8,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 
 use super::command::OnSuccess;
-use super::connection::AgentConnection;
+use super::connection::{AgentConnection, ConnectionClient};
 use super::{
     AgentShared, ExternalAgent, ExternalAgentError, Peer, StartError, StartRequest, terminal_program,
 };
@@ -41,7 +41,8 @@ impl StartingAgent {
     pub async fn spawn(
         request: StartRequest,
         shell: &Shell,
-        (session, client): (SessionId, Client),
+        session: SessionId,
+        client: Client,
     ) -> Result<Self, StartError> {
         let not_started = |text| StartError { error: ExternalAgentError::NotStarted(text), is_gone: true };
         let (mut process, copied) = process(&request, shell).await.map_err(not_started)?;
@@ -53,12 +54,9 @@ impl StartingAgent {
         } else {
             stdio.ok_or_else(|| not_started("it has no standard input and output".into()))?
         };
-        let (commands, state) = AgentConnection::start(
-            request.name.clone(),
-            stdio,
-            program.clone(),
-            (client, session, request.capabilities),
-        );
+        let receiver = ConnectionClient { client, session_id: session, capabilities: request.capabilities };
+        let (commands, state) =
+            AgentConnection::start(request.name.clone(), stdio, program.clone(), receiver);
         Ok(Self { request, peer: Peer { commands, state, program, secrets }, copied })
     }
 

@@ -13,7 +13,7 @@ use super::model_note::ModelNote;
 use super::moved_content::{self, MovedContent};
 use super::permission::{decide, permitted};
 use super::question::{self, AskedQuestion, REJECT_TURN};
-use super::refused::{self, RefusalNotices};
+use super::refusal_notices::{self, RefusalNotices};
 use super::{AgentLimits, ExternalAgentHost, RefusedAct, host};
 use crate::acp::{
     RequestPermissionOutcome, RequestPermissionRequest, SessionUpdate, ToolCall, ToolCallId,
@@ -119,9 +119,9 @@ impl AskedChanges {
             }
             BrokerEvent::HostRefused(host) => host::refused(&host, asker.host, limits),
             BrokerEvent::SocketRefused(path) => host::socket_refused(&path, asker.host, limits),
-            BrokerEvent::Ended(writers) => vec![refused::ended(&writers)],
+            BrokerEvent::Ended(writers) => vec![refusal_notices::ended(&writers)],
             BrokerEvent::Refused(call) => {
-                if refused::is_known(&call, limits) {
+                if refusal_notices::is_known(&call, limits) {
                     let mode = &limits.mode;
                     self.note.add(&format!("Changes of files failed, because {mode} mode changes nothing."));
                 }

@@ -30,7 +30,7 @@ const PROCESS_CALL: &str = "agent";
 const CHANGES_CALL: &str = "agent_changes";
 
 /// How long the answer about a looser mode waits for an agent that is starting or at work.
-const APPLIED_LIMIT: Duration = Duration::from_millis(500);
+pub(super) const APPLIED_LIMIT: Duration = Duration::from_millis(500);
 
 /// Handles of a process. Its [`ProcessState`] says which changes it may make.
 pub(super) struct AgentProcess {
@@ -192,7 +192,7 @@ impl ExternalAgentSession {
         self.restart_question = CancellationToken::new();
         if let Some(prompt) = self.waiting.last() {
             let void = self.restart_question.clone();
-            restart::ask((&self.host, &limits.mode), prompt, void, self.messages.sender());
+            restart::ask(&self.host, &limits.mode, prompt, void, self.messages.sender());
         }
     }
 
@@ -211,7 +211,7 @@ impl ExternalAgentSession {
     pub(super) fn retain(&self) -> AgentOutput {
         AgentOutput::Retain {
             session: self.retained_context.session_id().map(str::to_owned),
-            mode: self.previous_mode.as_ref().map(ToString::to_string),
+            mode: self.mode_to_restore.as_ref().map(ToString::to_string),
         }
     }
 
@@ -315,7 +315,7 @@ impl ExternalAgentSession {
             session: self.host.session.clone(),
             client,
             modes: definition.modes.clone(),
-            previous_mode: self.previous_mode.clone(),
+            mode_to_restore: self.mode_to_restore.clone(),
             permit,
             changes: PermittedChanges { permit: may_change, new_permits, applied },
             stop: stop.clone(),
@@ -348,7 +348,7 @@ impl ExternalAgentSession {
         limits: &AgentLimits,
         gate: &mut Gate,
     ) -> Vec<AgentOutput> {
-        let StartedAgent { agent, context, previous_mode, record } = started;
+        let StartedAgent { agent, context, mode_to_restore, record } = started;
         let ProcessState::Starting(_) = self.state else { return Vec::new() };
         let mut outputs = self.advance(ProcessEvent::Started, limits, gate);
         if let Some(process) = &mut self.process {
@@ -357,7 +357,7 @@ impl ExternalAgentSession {
         }
         let session = agent.can_load().then(|| agent.session_id());
         let lost_context = self.retained_context.started(session, context);
-        self.previous_mode = previous_mode;
+        self.mode_to_restore = mode_to_restore;
         outputs.push(self.retain());
         let name = &self.host.agent.id;
         if let Some(why) = lost_context {
