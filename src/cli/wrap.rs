@@ -218,8 +218,8 @@ pub(super) async fn prepare(
             Ok(profiles) => profiles,
             Err(error) => return usage_error(errors, &error).map(Some),
         };
-        let agent = arguments.agent(environment, variable, &profiles);
-        return check::run(agent, cwd, environment, output).await.map(Some);
+        let (id, definition) = arguments.agent(environment, variable, &profiles);
+        return check::run(id, definition, cwd, environment, output).await.map(Some);
     }
     if let Err(error) = arguments.put(flags, environment, variable) {
         return usage_error(errors, &error).map(Some);

@@ -152,6 +152,21 @@ async fn shell_read_only_is_absent_without_kernel_support() {
     drop(home);
 }
 
+/// A brokered command has no namespaces; its own error does not name the sandbox.
+#[tokio::test]
+async fn brokered_commands_tell_the_model_of_refused_namespaces() {
+    require_sandbox();
+    for (sandbox, is_told) in [(Sandbox::Broker, true), (Sandbox::Workspace, false)] {
+        let (mut client, session, _home) = with("code", sandbox, false).await;
+        for (line, is_refused) in [("unshare --user true; false", true), ("false", false)] {
+            let (_, text) = call(&mut client, &session, "shell", json!({ "command": line })).await;
+            let has_note = text.contains("[Sandbox: no mounts and no namespaces");
+            assert_eq!(has_note, is_told && is_refused, "{sandbox:?} {line}: {text}");
+        }
+        client.end().await;
+    }
+}
+
 #[tokio::test]
 async fn workspace_commands_write_only_in_the_workspace() {
     require_sandbox();

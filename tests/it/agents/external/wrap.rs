@@ -292,6 +292,10 @@ fn check_reports_how_an_agent_fits() {
     ] {
         assert!(text.contains(line), "{line}: {text}");
     }
+    assert!(!text.contains("refused calls"), "{text}");
+    let script = format!("unshare --user true; exec {} {PEER} loads", python());
+    let (_, text) = check(&["sh", "-c", &script]);
+    assert!(text.contains("refused calls       a mount or a namespace by unshare"), "{text}");
     let (code, text) = check(&["/missing/agent"]);
     assert!(code == Some(1) && text.contains("WRONG /missing/agent cannot be run: No such file"), "{text}");
     let (code, text) = check(&["cat"]);
