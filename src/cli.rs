@@ -16,7 +16,7 @@ use crate::config::{Config, Flags};
 use crate::headless::HeadlessPrompt;
 use crate::mode::Modes;
 use piped::Piped;
-use prompt::Which;
+use prompt::{PromptRun, Which};
 
 mod agents;
 mod audit;
@@ -360,13 +360,14 @@ where
         Some(CliCommand::Memories(ask)) => return memories::run(ask, &flags, &environment, output).await,
         Some(CliCommand::Skills(ask)) => return skills::run(ask, &flags, &environment, output, errors),
         Some(CliCommand::Mcp(action)) => {
-            return mcp::run(action, &flags, &environment, (input, input_kind), (output, errors)).await;
+            return mcp::run(action, &flags, &environment, CliStreams { input, input_kind, output, errors })
+                .await;
         }
         Some(CliCommand::Audit(asked)) => return audit::run(asked, &flags, &environment, output).await,
         Some(CliCommand::Permissions(ask)) => return permissions::run(ask, &flags, &environment, output),
         Some(CliCommand::Trust { file }) => return modes::trust(file, &flags, &environment, output),
         Some(CliCommand::Run(arguments)) => {
-            return run::run(arguments, (flags, environment), cli.host, errors, stop).await;
+            return run::run(run::ProgramRun { arguments, flags, environment }, cli.host, errors, stop).await;
         }
         Some(CliCommand::Mode(ask)) => return mode::run(ask, &environment, input, output, stop).await,
         Some(CliCommand::Scripts(action)) => {
@@ -405,8 +406,9 @@ where
             } else {
                 HeadlessPrompt { typed: text, piped: read_piped(input, &mut errors, &stop).await? }
             };
-            let which = take_session(&mut cli);
-            prompt::run((prompt, which), (output_format, cli.limits), config, output, errors, stop).await
+            let which = Which::take(&mut cli);
+            let run = PromptRun { prompt, which, output_format, limits: cli.limits };
+            prompt::run(run, config, output, errors, stop).await
         }
         None if input_kind == InputKind::Terminal => {
             let text = if flags.wrapped.is_some() { WRAPPED_ON_A_TERMINAL } else { ON_A_TERMINAL };
@@ -414,14 +416,6 @@ where
             Ok(ExitCode::from(2))
         }
         None => serve::run(&cli, config, input, input_kind, output, stop).await,
-    }
-}
-
-fn take_session(cli: &mut Cli) -> Which {
-    match (cli.resume.take(), cli.resume_latest) {
-        (Some(id), _) => Which::Stored(id),
-        (None, true) => Which::Newest,
-        (None, false) => Which::New,
     }
 }
 

@@ -57,7 +57,7 @@ fn main() -> ExitCode {
             let outcome = runtime.block_on(async {
                 let stop = CancellationToken::new();
                 tokio::spawn(stop_on_signal(stop.clone(), cli.shares_terminal()));
-                cli::run(cli, environment, streams, stop).await
+                Box::pin(cli::run(cli, environment, streams, stop)).await
             });
             // Do not wait for threads that a slow disk blocks.
             runtime.shutdown_background();

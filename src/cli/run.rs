@@ -6,6 +6,8 @@ use clap::{Args, ValueEnum};
 pub(super) use program::{HostDescriptor, host, run, take_host};
 
 use super::wrap::ProgramLimits;
+use crate::config::Flags;
+use crate::config::environment::Environment;
 
 #[cfg(target_os = "linux")]
 mod program;
@@ -66,6 +68,12 @@ impl RunArguments {
     }
 }
 
+pub(super) struct ProgramRun {
+    pub arguments: RunArguments,
+    pub flags: Flags,
+    pub environment: Environment,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum QuestionOption {
     /// Open the panel over the program
@@ -83,9 +91,7 @@ mod program {
 
     use tokio_util::sync::CancellationToken;
 
-    use super::{FAILED, Hosting, RunArguments};
-    use crate::config::Flags;
-    use crate::config::environment::Environment;
+    use super::{FAILED, Hosting, ProgramRun, RunArguments};
 
     pub(in crate::cli) type HostDescriptor = Infallible;
 
@@ -102,8 +108,7 @@ mod program {
     }
 
     pub(in crate::cli) async fn run(
-        _: RunArguments,
-        _: (Flags, Environment),
+        _: ProgramRun,
         _: Option<HostDescriptor>,
         mut errors: impl Write,
         _: CancellationToken,

@@ -9,12 +9,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Cli, InputKind, sessions};
 use crate::agent::Agent;
+use crate::client;
 use crate::config::{Config, Runtime};
 use crate::ids::Source;
+use crate::rpc::{self, RpcServer};
 use crate::store::retention;
 use crate::transcript::{lockstep, recorder};
 use crate::transport::Transport;
-use crate::{client, rpc};
 
 pub(super) async fn run<I, O>(
     cli: &Cli,
@@ -47,6 +48,6 @@ where
         transport = lockstep::start(transport, determinism);
     }
     let agent = Arc::new(Agent::new(context, host, client.clone(), first));
-    rpc::serve(transport, agent, (client, end), grace, stop).await;
+    rpc::serve(RpcServer { transport, agent, client, outgoing: end }, grace, stop).await;
     Ok(ExitCode::SUCCESS)
 }

@@ -11,12 +11,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::mode::remote::sockets;
 use super::super::{usage_error, wrap};
-use super::{FAILED, Hosting, QuestionOption, RunArguments};
+use super::{FAILED, Hosting, ProgramRun, QuestionOption, RunArguments};
 use crate::agent::Agent;
 use crate::client;
 use crate::config::environment::{self, Environment, variable};
 use crate::config::user_file::{self, QuestionNotice};
-use crate::config::{Config, Flags, Runtime, doctor_checks};
+use crate::config::{Config, Runtime, doctor_checks};
 use crate::process::{Exit, TerminalAccess, terminal};
 use crate::terminal_host::keys::PanelKey;
 use crate::terminal_host::{QuestionSignal, TerminalHost, TerminalSettings};
@@ -92,17 +92,16 @@ fn failed(error: &io::Error) -> ExitCode {
 }
 
 pub(in crate::cli) async fn run(
-    arguments: RunArguments,
-    (flags, environment): (Flags, Environment),
+    program: ProgramRun,
     host: Option<HostDescriptor>,
     errors: impl Write,
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode> {
     let Some(host) = host else {
-        return run_program(arguments, (flags, environment), None, errors, stop).await;
+        return run_program(program, None, errors, stop).await;
     };
     let host = HostConnection::open(host)?;
-    let done = run_program(arguments, (flags, environment), Some(&host), host.messages(), stop).await;
+    let done = run_program(program, Some(&host), host.messages(), stop).await;
     let done = done.or_else(|error| {
         writeln!(host.messages(), "modegate: {error:#}")?;
         anyhow::Ok(ExitCode::from(FAILED))
@@ -112,8 +111,7 @@ pub(in crate::cli) async fn run(
 }
 
 async fn run_program(
-    arguments: RunArguments,
-    (mut flags, environment): (Flags, Environment),
+    ProgramRun { arguments, mut flags, environment }: ProgramRun,
     connection: Option<&HostConnection>,
     mut errors: impl Write,
     stop: CancellationToken,

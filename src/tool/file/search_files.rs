@@ -136,10 +136,8 @@ fn prepare(given: SearchFilesArguments, workspace: &Workspace) -> Result<Prepare
     };
     let search = Search {
         target: target.clone(),
-        matcher,
         options,
-        searcher,
-        found: findings,
+        lines: LineSearch { matcher, searcher, found: findings },
         workspace: workspace.clone(),
     };
     Ok(PreparedCall::reading(title, target, move |permit| search.run(permit)))
@@ -147,16 +145,14 @@ fn prepare(given: SearchFilesArguments, workspace: &Workspace) -> Result<Prepare
 
 struct Search {
     target: Target,
-    matcher: RegexMatcher,
     options: WalkOptions,
-    searcher: Searcher,
-    found: SearchFindings,
+    lines: LineSearch,
     workspace: Workspace,
 }
 
 impl Search {
     fn run(self, permit: &Permit) -> Result<String, ToolError> {
-        let Self { target, matcher, options, mut searcher, mut found, workspace } = self;
+        let Self { target, options, mut lines, workspace } = self;
         let mut walk = ToolWalk::new(&target, options, &workspace, permit)?;
         while let Some(entry) = walk.next("the search finished")? {
             if entry.kind != EntryKind::File {
@@ -167,33 +163,35 @@ impl Search {
                 continue;
             }
             let name = entry.path.strip_prefix(workspace.cwd()).unwrap_or(&entry.path).display().to_string();
-            search_file(&entry, &name, (&matcher, &mut searcher), &mut found, permit);
-            if found.is_full {
+            lines.search(&entry, &name, permit);
+            if lines.found.is_full {
                 walk.only_count();
             }
         }
-        found.end(&walk);
-        Ok(walk.report(found.lines, "[No line matches.]"))
+        lines.found.end(&walk);
+        Ok(walk.report(lines.found.lines, "[No line matches.]"))
     }
 }
 
-fn search_file(
-    entry: &WalkEntry,
-    name: &str,
-    (matcher, searcher): (&RegexMatcher, &mut Searcher),
-    found: &mut SearchFindings,
-    permit: &Permit,
-) {
-    let mut file = FileMatches { found, name, lines: 0 };
-    let outcome = entry.open().and_then(|opened| {
-        let opened = Interruptible { file: opened, cancel: &permit.cancel };
-        searcher.search_reader(matcher, opened, &mut file)
-    });
-    // Unreadable files have no matches.
-    if let Err(error) = outcome {
-        tracing::debug!(%error, path = %entry.path.display(), "a file could not be searched");
+struct LineSearch {
+    matcher: RegexMatcher,
+    searcher: Searcher,
+    found: SearchFindings,
+}
+
+impl LineSearch {
+    fn search(&mut self, entry: &WalkEntry, name: &str, permit: &Permit) {
+        let mut file = FileMatches { found: &mut self.found, name, lines: 0 };
+        let outcome = entry.open().and_then(|opened| {
+            let opened = Interruptible { file: opened, cancel: &permit.cancel };
+            self.searcher.search_reader(&self.matcher, opened, &mut file)
+        });
+        // Unreadable files have no matches.
+        if let Err(error) = outcome {
+            tracing::debug!(%error, path = %entry.path.display(), "a file could not be searched");
+        }
+        file.end();
     }
-    file.end();
 }
 
 /// The lines for the model, and the totals.
