@@ -81,10 +81,10 @@ impl Switches {
             let (reply_to, answer) = oneshot::channel();
             let id = log.client().forward(request.into(), reply_to);
             let answer = async move { exit_form::read(answer.await.unwrap_or(Err(ClientError::Gone))) };
-            self.await_answer(id, answer, targets, SwitchRequest::Exit { call, proposal, reply }, policy);
+            self.add_question(id, answer, targets, SwitchRequest::Exit { call, proposal, reply }, policy);
         } else {
             let (id, answer) = log.request_permission(call_shown, options);
-            self.await_answer(id, answer, targets, SwitchRequest::Exit { call, proposal, reply }, policy);
+            self.add_question(id, answer, targets, SwitchRequest::Exit { call, proposal, reply }, policy);
         }
     }
 }

@@ -46,7 +46,8 @@ pub(crate) struct Switches {
     /// Open questions about a mode switch, by request id.
     open: HashMap<u64, OpenSwitch>,
     pub(crate) answers: FuturesUnordered<BoxFuture<'static, (u64, PermissionReply)>>,
-    count: u64,
+    /// Number of questions about `mode_switch` blocks.
+    asked: u64,
     rejections: u32,
     /// Notes for the model, and whether a request has contained them.
     notes: Vec<(String, bool)>,
@@ -140,14 +141,14 @@ impl Switches {
     pub(crate) fn read(&mut self, found: FoundSwitch, decider: &mut Decider) -> Option<RequestedSwitch> {
         let Decider { policy, log, .. } = decider;
         let (modes, mode) = (&policy.context.modes, &policy.mode);
-        let reads = modes.resolve(&mode.0).is_ok_and(|mode| mode.in_band_switch != InBand::Off);
+        let is_enabled = modes.resolve(&mode.0).is_ok_and(|mode| mode.in_band_switch != InBand::Off);
+        if found != FoundSwitch::Nothing && !is_enabled {
+            self.not_applied("this mode ignores such blocks");
+            record(mode, "", "", "off", log);
+            return None;
+        }
         let switch = match found {
             FoundSwitch::Nothing => return None,
-            _ if !reads => {
-                self.not_applied("this mode ignores such blocks");
-                record(mode, "", "", "off", log);
-                return None;
-            }
             FoundSwitch::One(switch) => switch,
             FoundSwitch::Invalid(reason) => {
                 self.not_applied(reason);
@@ -199,8 +200,8 @@ impl Switches {
         decider: &mut Decider,
     ) {
         let Decider { policy, log, .. } = decider;
-        self.count += 1;
-        let call = ToolCallId::new(format!("switch_{}_{}", log.turn(), self.count));
+        self.asked += 1;
+        let call = ToolCallId::new(format!("switch_{}_{}", log.turn(), self.asked));
         let fields = ToolCallUpdateFields::new()
             .title(format!("Switch to {target} mode?"))
             .kind(ToolKind::SwitchMode)
@@ -213,10 +214,10 @@ impl Switches {
             log.show_question(&call, &format!("{}\n\n", switch.analysis.trim_end()));
         }
         let (id, answer) = log.request_permission(ToolCallUpdate::new(call, fields), options);
-        self.await_answer(id, answer, targets, SwitchRequest::InBand { switch, reply }, policy);
+        self.add_question(id, answer, targets, SwitchRequest::InBand { switch, reply }, policy);
     }
 
-    pub(crate) fn await_answer(
+    pub(crate) fn add_question(
         &mut self,
         id: u64,
         answer: impl Future<Output = PermissionReply> + Send + 'static,
