@@ -1,7 +1,7 @@
 //! Combines flags, environment and the user's files into a validated [`Config`].
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,10 +31,8 @@ use crate::platform::files::real_path;
 use crate::policy::Layers;
 use crate::process::shell::Shell;
 use crate::session::IDLE_TIMEOUT;
-use crate::session::UserCommand;
 use crate::session::is_reserved_name;
 use crate::session::{ExitSettings, OptionalUpdates, SessionContext};
-use crate::skill::Skills;
 use crate::store::memories::StoredMemories;
 use crate::store::retention::Retention;
 use crate::store::{Store, StoreLocation, Sync};
@@ -151,7 +149,7 @@ impl Config {
     pub fn new(flags: &Flags, environment: Environment) -> anyhow::Result<Self> {
         let config = Self::without_store(flags, environment)?;
         if let (Some(_), StoreLocation::File(path)) = (&flags.store, &config.store) {
-            Store::check(path).with_context(|| format!("--store {}", path.display()))?;
+            Store::create_or_open(path).with_context(|| format!("--store {}", path.display()))?;
         }
         Ok(config)
     }
@@ -366,7 +364,7 @@ impl Config {
         let wrapped =
             self.wrapped.map(|(id, external_agent)| Arc::new(AgentRegistry::wrapping(&id, external_agent)));
         let policy: PolicyOf = Arc::new(move |cwd| {
-            let mut policy = policy(policies.load(cwd), policies.commands(cwd), policies.skills(cwd));
+            let mut policy = load_policy(&policies, cwd);
             policy.notices.extend(policies.project_notice(cwd));
             match &wrapped {
                 Some(agents) => LoadedPolicy { agents: Arc::clone(agents), ..policy },
@@ -385,12 +383,10 @@ impl Config {
     }
 }
 
-fn policy(
-    loaded: Loaded,
-    (commands, mut broken_commands): (Vec<UserCommand>, Vec<String>),
-    (skills, broken_skills): (Skills, Vec<String>),
-) -> LoadedPolicy {
-    let Loaded { layers, problems } = loaded;
+fn load_policy(policies: &Policies, cwd: &Path) -> LoadedPolicy {
+    let Loaded { layers, problems } = policies.load(cwd);
+    let (commands, mut broken_commands) = policies.commands(cwd);
+    let (skills, broken_skills) = policies.skills(cwd);
     let (taken, commands): (Vec<_>, Vec<_>) =
         commands.into_iter().partition(|command| is_reserved_name(&command.name, &layers.modes));
     broken_commands
