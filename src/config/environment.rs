@@ -149,7 +149,6 @@ fn read_variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.trim().is_empty())
 }
 
-/// `None` if unset or not UTF-8.
 /// The folder of the settings, for a process that leaves the environment as it is.
 pub fn config_folder() -> Option<PathBuf> {
     own_folders().map(|(config, _)| config)
@@ -162,6 +161,7 @@ fn own_folders() -> Option<(PathBuf, PathBuf)> {
     (config.is_absolute() && data.is_absolute()).then_some((config, data))
 }
 
+/// `None` if unset or not UTF-8.
 pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
