@@ -74,13 +74,14 @@ class Workbench(Browser):
         return any(text in row for row in self.evaluate(ROWS))
 
     def run_command(self, title):
-        """Commands of an extension exist only once it is active."""
+        """Commands of an extension exist only once it is active. Escape would cancel a turn, too."""
         def is_found():
-            self.press("Escape", 27)
             self.press("F1", 112)
             time.sleep(0.5)
             self.type(title)
             time.sleep(2)
+            if not self.has_row(title):
+                self.press("Escape", 27)
             return self.has_row(title)
 
         self.wait(title, is_found)
@@ -117,7 +118,10 @@ class AcpClient:
 
     def set_plan(self, window):
         window.run_command("ACP: Set Agent Mode")
-        window.pick("Plan")
+        window.wait("the input", lambda: window.find(".quick-input-title", "Set Agent Mode"))
+        window.type("plan")
+        window.press("Enter", 13)
+        window.wait("plan mode", lambda: window.find("#modePickerBtn", "Plan"))
 
     def answer(self, window, option):
         window.wait("a question", lambda: window.has_row(self.options[option]))

@@ -255,15 +255,12 @@ impl Actor {
             Chosen::Feedback(text) => {
                 self.switches.reject();
                 let why = "The user did not accept the plan and wants something changed.";
-                let (reason, then, ends_turn) = match text {
-                    Some(text) => {
-                        let text = format!("In the user's words: {text}");
-                        (format!("{why} {text}"), text, self.switches.rejected_again())
-                    }
-                    None => {
-                        let then = "Wait for the user's next message.".to_owned();
-                        (why.to_owned(), then, Some(exit::ASKS_FEEDBACK.into()))
-                    }
+                let (reason, then, ends_turn) = if let Some(text) = text {
+                    let text = format!("In the user's words: {text}");
+                    (format!("{why} {text}"), text, self.switches.rejected_again())
+                } else {
+                    let then = "Wait for the user's next message.".to_owned();
+                    (why.to_owned(), then, Some(exit::ASKS_FEEDBACK.into()))
                 };
                 Proposed::stayed(&plan_text, &reason, format!("{why} The mode stays. {then}"), ends_turn)
             }
