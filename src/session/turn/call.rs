@@ -61,8 +61,8 @@ impl Turn {
             (Err(error), _) => return self.failed(id, error.to_string()).await,
         };
         if let Authorization::Ask { last_seen } = answer {
-            let context = PreviewContext { client_io: self.client_io.for_call(&id), last_seen };
-            let preview = prepared.preview.content(context);
+            let preview_context = PreviewContext { client_io: self.client_io.for_call(&id), last_seen };
+            let preview = prepared.preview.content(preview_context);
             let content = match within(preview, &self.cancel, &CancellationToken::new(), spec.timeout).await {
                 Ok(content) => content,
                 Err(error) => return self.failed_with(id, error).await,
