@@ -84,7 +84,7 @@ impl WrappedAgent {
         };
         let (client, messages) = client::channel();
         let session = SessionId::new(self.id.as_str());
-        let agent = StartingAgent::spawn(request, shell, (session, client)).await?;
+        let agent = StartingAgent::spawn(request, shell, session, client).await?;
         Ok((agent, messages))
     }
 }

@@ -61,13 +61,13 @@ impl Turn {
             (Err(error), _) => return self.failed(id, error.to_string()).await,
         };
         if let Authorization::Ask { last_seen } = answer {
-            let context = PreviewContext { client_io: self.client_io.for_call(&id), last_seen };
-            let preview = prepared.preview.content(context);
-            let shown = match within(preview, &self.cancel, &CancellationToken::new(), spec.timeout).await {
-                Ok(shown) => shown,
+            let preview_context = PreviewContext { client_io: self.client_io.for_call(&id), last_seen };
+            let preview = prepared.preview.content(preview_context);
+            let content = match within(preview, &self.cancel, &CancellationToken::new(), spec.timeout).await {
+                Ok(content) => content,
                 Err(error) => return self.failed_with(id, error).await,
             };
-            let preview = CallPreview { content: shown, is_in_title: prepared.is_in_title };
+            let preview = CallPreview { content, is_in_title: prepared.is_in_title };
             answer = self
                 .ask_actor(|reply| TurnMessage::Ask {
                     call: id.clone(),

@@ -128,8 +128,8 @@ impl<'a> ToolWalk<'a> {
         let may_be_named = |path: &Path| {
             !self.workspace.is_private(path) && self.permit.admits(&self.workspace.place(path.to_owned()))
         };
-        let named = self.walk.ignored().iter().filter(|(path, _)| may_be_named(path));
-        let names: Vec<String> = named
+        let ignored = self.walk.ignored().iter().filter(|(path, _)| may_be_named(path));
+        let names: Vec<String> = ignored
             .map(|(path, kind)| {
                 let slash = if *kind == EntryKind::Folder { "/" } else { "" };
                 format!("{}{slash}", path.strip_prefix(cwd).unwrap_or(path).display())
