@@ -362,7 +362,7 @@ where
     let mut flags = take_flags(&mut cli);
     match cli.command.take() {
         Some(CliCommand::Doctor(arguments)) => {
-            return doctor::run(&arguments, &flags, &environment, output).await;
+            return Box::pin(doctor::run(&arguments, &flags, &environment, output)).await;
         }
         Some(CliCommand::Modes(ask)) => return modes::run(ask, &flags, &environment, output, errors).await,
         Some(CliCommand::Agents(ask)) => return agents::run(ask, &flags, &environment, output, errors),
@@ -380,7 +380,7 @@ where
         Some(CliCommand::Permissions(ask)) => return permissions::run(ask, &flags, &environment, output),
         Some(CliCommand::Trust { file }) => return modes::trust(file, &flags, &environment, output),
         Some(CliCommand::Run(arguments)) => {
-            return run::run(arguments, (flags, environment), cli.host, errors, stop).await;
+            return Box::pin(run::run(arguments, (flags, environment), cli.host, errors, stop)).await;
         }
         Some(CliCommand::Mode(ask)) => return mode::run(ask, &environment, input, output, stop).await,
         Some(CliCommand::Scripts(action)) => {
@@ -389,7 +389,8 @@ where
             }
         }
         Some(CliCommand::Wrap(arguments)) => {
-            let ended = wrap::prepare(arguments, &mut flags, &environment, &mut output, &mut errors).await?;
+            let prepared = wrap::prepare(arguments, &mut flags, &environment, &mut output, &mut errors);
+            let ended = Box::pin(prepared).await?;
             if let Some(code) = ended {
                 return Ok(code);
             }
