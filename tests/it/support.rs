@@ -21,6 +21,7 @@ use agent_client_protocol_schema::v1 as schema;
 use modegate::acp::SessionModeId;
 use modegate::agent::{Agent, First, HostSettings, LoadedPolicy};
 use modegate::agents::{AgentOrigin, AgentRegistry};
+use modegate::client;
 use modegate::client::ClientCapabilities;
 use modegate::file_lock::FileLocks;
 use modegate::ids::Source;
@@ -34,6 +35,7 @@ use modegate::policy::Layers;
 use modegate::process::Processes;
 use modegate::process::sandbox_paths::User;
 use modegate::process::shell::{Sandbox, Shell};
+use modegate::rpc::{self, RpcServer};
 use modegate::server::ServerDefinition;
 use modegate::session::UserCommand;
 use modegate::session::{ExitSettings, OptionalUpdates, SessionContext};
@@ -42,7 +44,6 @@ use modegate::store::memories::StoredMemories;
 use modegate::store::{Store, StoreLocation, Sync};
 use modegate::tool::{DiskTexts, Toolset};
 use modegate::transport::{Line, Transport};
-use modegate::{client, rpc};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -211,7 +212,7 @@ impl TestClient {
                 }),
                 load_models: Arc::new(move || Ok(Arc::clone(&models))),
                 binary: None,
-                wraps: None,
+                wrapped: None,
             },
             client.clone(),
             First { mode: Some(SessionModeId::new(setup.mode)), agent: None },
@@ -222,7 +223,8 @@ impl TestClient {
         done.send(()).unwrap();
         let transport = Transport { incoming, outgoing, flushed };
         let stop = CancellationToken::new();
-        let server = tokio::spawn(rpc::serve(transport, agent, (client, end), setup.grace, stop));
+        let server = RpcServer { transport, agent, client, outgoing: end };
+        let server = tokio::spawn(rpc::serve(server, setup.grace, stop));
         Self { dir, model, to_agent: Some(to_agent), from_agent, server, methods: HashMap::new(), next_id: 0 }
     }
 
