@@ -328,7 +328,8 @@ impl Shell {
 
     /// Tries the broker, once in the process. Returns true if external agents can use it.
     pub async fn try_broker(&self) -> bool {
-        self.0.support.broker() && self.0.broker_trial.run(self).await
+        // Few processes try it, and its future is large.
+        self.0.support.broker() && Box::pin(self.0.broker_trial.run(self)).await
     }
 
     /// Returns true if [`Self::try_broker`] has succeeded.
