@@ -49,7 +49,7 @@ pub use pending_write::PendingWrite;
 pub use recorded::{changes_so_far, create_record_folder, recorded_changes};
 pub use restore::RestoreError;
 pub use snapshot::WorkspaceSnapshot;
-pub use walk::{EntryKind, Walk, WalkEntry, WalkOptions, visit_below};
+pub use walk::{EntryKind, Ignoring, Walk, WalkEntry, WalkOptions, visit_below};
 
 #[derive(Debug, Clone)]
 pub struct Workspace {
