@@ -17,6 +17,7 @@ use crate::headless::HeadlessPrompt;
 use crate::mode::Modes;
 use piped::Piped;
 use prompt::{PromptRun, Which};
+pub use start::CliStart;
 
 mod agents;
 mod audit;

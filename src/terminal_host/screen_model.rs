@@ -12,8 +12,9 @@ use vt100::{Callbacks, Parser, Screen};
 const MAX_UNREAD: usize = 256 * 1024;
 const KEPT: usize = 64 * 1024;
 
-/// Starts of images: of kitty, sixels and iTerm.
-const IMAGES: [&[u8]; 3] = [b"\x1b_G", b"\x1bP", b"\x1b]1337;"];
+/// Starts of images: of kitty and iTerm, and of sixels before their numbers.
+const IMAGES: [&[u8]; 2] = [b"\x1b_G", b"\x1b]1337;"];
+const SIXEL: (&[u8], u8) = (b"\x1bP", b'q');
 
 const SHIFT_OUT: u8 = 0x0e;
 const LINE_DRAWING: u8 = b'0';
@@ -100,7 +101,7 @@ impl ScreenModel {
 
     fn catch_up(&mut self) {
         let unread = std::mem::take(&mut self.unread);
-        let has_image = IMAGES.iter().any(|start| unread.windows(start.len()).any(|part| part == *start));
+        let has_image = has_image(&unread);
         self.attempt(|parser| {
             parser.process(&unread);
             parser.callbacks_mut().is_seen |= has_image;
@@ -149,6 +150,18 @@ impl Callbacks for Undrawn {
     fn unhandled_osc(&mut self, _: &mut Screen, params: &[&[u8]]) {
         self.is_seen |= params.first().is_some_and(|number| *number == LINK);
     }
+}
+
+/// Other sequences begin like those of sixels, such as questions to the terminal.
+fn has_image(output: &[u8]) -> bool {
+    let (start, end) = SIXEL;
+    let is_number = |byte: &u8| byte.is_ascii_digit() || *byte == b';';
+    (0..output.len()).any(|at| {
+        let rest = &output[at..];
+        let sixel = rest.strip_prefix(start);
+        let after_numbers = sixel.and_then(|sixel| sixel.iter().find(|byte| !is_number(byte)));
+        after_numbers == Some(&end) || IMAGES.iter().any(|image| rest.starts_with(image))
+    })
 }
 
 /// Sets position and attributes.
@@ -231,6 +244,8 @@ mod tests {
             ("\x1b[?7l", false),
             ("\x1b]8;;https://example.com\x1b\\link", false),
             ("\x1b_Ga=T;AAAA\x1b\\", false),
+            ("\x1bP0;1q#0~~\x1b\\", false),
+            ("\x1bP+q436f\x1b\\\x1bP$qm\x1b\\", true),
         ] {
             assert_eq!(model(&["\x1b[?1049h", output]).picture().is_whole, is_whole, "{output:?}");
         }
