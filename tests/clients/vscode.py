@@ -121,7 +121,7 @@ class AcpClient:
         window.wait("the input", lambda: window.find(".quick-input-title", "Set Agent Mode"))
         window.type("plan")
         window.press("Enter", 13)
-        window.wait("plan mode", lambda: window.find("#modePickerBtn", "Plan"))
+        window.until_shown("Plan")
 
     def answer(self, window, option):
         window.wait("a question", lambda: window.has_row(self.options[option]))
