@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use crate::acp::{
-    AuthenticateRequest, AuthenticateResponse, InitializeRequest, InitializeResponse, SessionId,
+    AuthMethod, AuthenticateRequest, AuthenticateResponse, InitializeRequest, InitializeResponse, SessionId,
     SessionModeId,
 };
 use crate::agents::AgentRegistry;
@@ -18,6 +18,7 @@ use crate::bounded_file;
 use crate::busy::BusyGuard;
 use crate::client::Client;
 use crate::error::AgentError;
+use crate::external_agent::{ExternalAgentError, WrappedAgent};
 use crate::mode::Modes;
 use crate::mode::stored::Defaults;
 use crate::model::catalog::ModelCatalog;
@@ -65,8 +66,8 @@ pub struct HostSettings {
     pub binary: Option<PathBuf>,
     /// Whether clients may have version 2 of the protocol.
     pub offers_v2: bool,
-    /// Id of the only agent under `modegate wrap`, which manages its own login.
-    pub wraps: Option<String>,
+    /// The only agent under `modegate wrap`, which manages its own login.
+    pub wrapped: Option<WrappedAgent>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -116,22 +117,52 @@ impl Agent {
     }
 
     pub fn initialize(&self, request: &InitializeRequest) -> InitializeResponse {
-        let client = &request.client_capabilities;
         {
             let mut registry = self.registry();
-            registry.capabilities = initialize::client_capabilities(client);
-            registry.updates = initialize::optional_updates(client);
+            registry.capabilities = initialize::client_capabilities(request);
+            registry.updates = initialize::optional_updates(request);
         }
         self.client.set_zero_based_lines(initialize::has_zero_based_lines(request));
         let models = &self.context.models;
         initialize::response(request, &self.host, models.facts(models.default_model()).images)
     }
 
+    /// The methods of the wrapped agent. None for a client that offers no login in a terminal, because asking costs a
+    /// start of the agent.
+    pub async fn wrapped_auth_methods(&self, request: &InitializeRequest) -> Vec<AuthMethod> {
+        let client = &request.client_capabilities;
+        let shell = self.context.tools.shell().filter(|_| self.context.live);
+        let Some((agent, shell)) = self.host.wrapped.as_ref().zip(shell) else { return Vec::new() };
+        if !initialize::logs_in_in_a_terminal(client) {
+            return Vec::new();
+        }
+        let methods = agent.auth_methods(initialize::auth_capabilities(client), shell).await;
+        let methods = methods.unwrap_or_else(|error| {
+            // The first prompt reports it.
+            tracing::info!(%error, "the authentication methods of the wrapped agent are unknown");
+            Vec::new()
+        });
+        self.registry().wrapped_methods.clone_from(&methods);
+        methods
+    }
+
     pub async fn authenticate(
         &self,
         request: &AuthenticateRequest,
     ) -> Result<AuthenticateResponse, AgentError> {
-        initialize::check_method(request, &self.host)?;
+        if self.host.wrapped.is_some() {
+            let offered = self.registry().wrapped_methods.clone();
+            let offered: Vec<_> = offered.iter().map(|method| &*method.id().0).collect();
+            initialize::check_method(request, &offered)?;
+            let shell = self.context.tools.shell();
+            let (agent, shell) = self.host.wrapped.as_ref().zip(shell).ok_or(AgentError::Internal)?;
+            let done = agent.log_in(request, shell).await;
+            return done.map(|()| AuthenticateResponse::new()).map_err(|error| match error {
+                ExternalAgentError::AuthRequired(text) => AgentError::AuthRequired(text),
+                error => AgentError::InvalidRequest(format!("the agent could not log in: {error}")),
+            });
+        }
+        initialize::check_method(request, &initialize::OWN_METHODS)?;
         self.model_catalog().await.map(|_| AuthenticateResponse::new())
     }
 

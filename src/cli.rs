@@ -1,7 +1,7 @@
 //! The command line: clap types, and one short function per way of running.
 
 use std::ffi::OsString;
-use std::io::{self, BufReader, IsTerminal, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -16,7 +16,8 @@ use crate::config::{Config, Flags};
 use crate::headless::HeadlessPrompt;
 use crate::mode::Modes;
 use piped::Piped;
-use prompt::Which;
+use prompt::{PromptRun, Which};
+pub use start::CliStart;
 
 mod agents;
 mod audit;
@@ -38,6 +39,7 @@ mod serve;
 mod sessions;
 mod setup;
 mod skills;
+mod start;
 mod store;
 mod unused;
 mod wrap;
@@ -84,6 +86,9 @@ pub struct Cli {
     /// Keep the model from proposing to leave a mode, so that only you change modes
     #[arg(long)]
     no_exit: bool,
+    /// Let the client accept questions about leaving a mode without asking you
+    #[arg(long, conflicts_with = "no_exit")]
+    accept_all: bool,
     /// Model: PROVIDER/NAME, offline or scripted:FILE [default: the provider with a key, else offline; with -p, offline only in read-only modes]
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
@@ -225,24 +230,6 @@ enum OutputFormat {
 }
 
 impl Cli {
-    /// Parses the arguments of the process. For `modegate run` on a terminal, starts the process that goes on with
-    /// them, and returns the exit code when that has ended.
-    pub fn begin(
-        mut arguments: Vec<OsString>,
-        input: &io::Stdin,
-        output: &io::Stdout,
-    ) -> Result<Self, ExitCode> {
-        let host = run::take_host(&mut arguments, input, output)?;
-        let mut cli = Self::from_arguments(&arguments);
-        let has_terminal = || input.is_terminal() && output.is_terminal();
-        if let Some(CliCommand::Run(run)) = cli.command.as_ref().filter(|_| host.is_none() && has_terminal())
-        {
-            run::host(&arguments, run, input, output)?;
-        }
-        cli.host = host;
-        Ok(cli)
-    }
-
     /// Ends the process with a message if the arguments are invalid, or ask for help.
     fn from_arguments(arguments: &[OsString]) -> Self {
         let matches = Self::command().try_get_matches_from(arguments);
@@ -373,13 +360,14 @@ where
         Some(CliCommand::Memories(ask)) => return memories::run(ask, &flags, &environment, output).await,
         Some(CliCommand::Skills(ask)) => return skills::run(ask, &flags, &environment, output, errors),
         Some(CliCommand::Mcp(action)) => {
-            return mcp::run(action, &flags, &environment, (input, input_kind), (output, errors)).await;
+            return mcp::run(action, &flags, &environment, CliStreams { input, input_kind, output, errors })
+                .await;
         }
         Some(CliCommand::Audit(asked)) => return audit::run(asked, &flags, &environment, output).await,
         Some(CliCommand::Permissions(ask)) => return permissions::run(ask, &flags, &environment, output),
         Some(CliCommand::Trust { file }) => return modes::trust(file, &flags, &environment, output),
         Some(CliCommand::Run(arguments)) => {
-            return run::run(arguments, (flags, environment), cli.host, errors, stop).await;
+            return run::run(run::ProgramRun { arguments, flags, environment }, cli.host, errors, stop).await;
         }
         Some(CliCommand::Mode(ask)) => return mode::run(ask, &environment, input, output, stop).await,
         Some(CliCommand::Scripts(action)) => {
@@ -411,15 +399,16 @@ where
     match cli.prompt.take() {
         Some(text) => {
             let prompt = if is_read {
-                warn_of_piped_command(&text, &mut errors)?;
+                piped::warn_of_command(&text, &mut errors)?;
                 HeadlessPrompt { typed: String::new(), piped: Some(text) }
             } else if input_kind == InputKind::Terminal {
                 HeadlessPrompt { typed: text, piped: None }
             } else {
                 HeadlessPrompt { typed: text, piped: read_piped(input, &mut errors, &stop).await? }
             };
-            let which = take_session(&mut cli);
-            prompt::run((prompt, which), (output_format, cli.limits), config, output, errors, stop).await
+            let which = Which::take(&mut cli);
+            let run = PromptRun { prompt, which, output_format, limits: cli.limits };
+            prompt::run(run, config, output, errors, stop).await
         }
         None if input_kind == InputKind::Terminal => {
             let text = if flags.wrapped.is_some() { WRAPPED_ON_A_TERMINAL } else { ON_A_TERMINAL };
@@ -427,14 +416,6 @@ where
             Ok(ExitCode::from(2))
         }
         None => serve::run(&cli, config, input, input_kind, output, stop).await,
-    }
-}
-
-fn take_session(cli: &mut Cli) -> Which {
-    match (cli.resume.take(), cli.resume_latest) {
-        (Some(id), _) => Which::Stored(id),
-        (None, true) => Which::Newest,
-        (None, false) => Which::New,
     }
 }
 
@@ -459,6 +440,7 @@ fn take_flags(cli: &mut Cli) -> Flags {
         agent: cli.agent.take(),
         max_mode: cli.max_mode.take(),
         no_exit: cli.no_exit,
+        accept_all: cli.accept_all,
         model: cli.model.take(),
         store: cli.store.take(),
         cwd: cli.cwd.take(),
@@ -466,15 +448,6 @@ fn take_flags(cli: &mut Cli) -> Flags {
         deterministic: cli.deterministic,
         offers_v2: cli.serve.experimental_acp_v2,
     }
-}
-
-/// Text of a file begins with a slash more often by chance than as a command.
-fn warn_of_piped_command(text: &str, errors: &mut impl Write) -> std::io::Result<()> {
-    if text.trim_start().starts_with('/') {
-        let message = "text from stdin is no slash command, so the model gets it; give commands with -p TEXT";
-        writeln!(errors, "modegate: {message}")?;
-    }
-    Ok(())
 }
 
 /// Returns the text to append to the prompt.

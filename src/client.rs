@@ -20,9 +20,11 @@ use crate::acp::{
     ToolCallLocation, Update,
 };
 use crate::text::shorten;
+pub use known_clients::{AutomaticConsent, ClientDisplay, KnownClient, known_client};
 pub use request::{ClientQuestion, ClientRequest};
 pub use signal::{SessionSignal, TurnOutcome};
 
+pub mod known_clients;
 mod request;
 mod signal;
 
@@ -104,6 +106,8 @@ pub struct ClientCapabilities {
     pub shows_output: bool,
     pub forms: bool,
     pub urls: bool,
+    /// The client answers every permission request without its user.
+    pub accepts_everything: bool,
 }
 
 /// A request without an answer. Dropping it withdraws the request.

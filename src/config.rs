@@ -1,7 +1,7 @@
 //! Combines flags, environment and the user's files into a validated [`Config`].
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use crate::agents::AgentRegistry;
 use crate::busy;
 use crate::client::ClientCapabilities;
 use crate::conversation::system_prompt::Sources;
+use crate::external_agent::WrappedAgent;
 use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::file_lock::FileLocks;
 use crate::http::fetch_client::FetchClient;
@@ -30,10 +31,8 @@ use crate::platform::files::real_path;
 use crate::policy::Layers;
 use crate::process::shell::Shell;
 use crate::session::IDLE_TIMEOUT;
-use crate::session::UserCommand;
 use crate::session::is_reserved_name;
 use crate::session::{ExitSettings, OptionalUpdates, SessionContext};
-use crate::skill::Skills;
 use crate::store::memories::StoredMemories;
 use crate::store::retention::Retention;
 use crate::store::{Store, StoreLocation, Sync};
@@ -65,7 +64,7 @@ pub mod user_file;
 
 const PARALLEL: usize = 8;
 
-/// A faster acceptance of a mode switch is reported, because no person can read the request in that time.
+/// A faster acceptance of a mode switch does not count, because no person can read the request in that time.
 const READING_TIME: Duration = Duration::from_millis(500);
 
 /// Time that a session's first model request waits for starting MCP servers.
@@ -88,6 +87,7 @@ pub struct Flags {
     pub agent: Option<String>,
     pub max_mode: Option<String>,
     pub no_exit: bool,
+    pub accept_all: bool,
     pub model: Option<String>,
     pub store: Option<String>,
     pub cwd: Option<PathBuf>,
@@ -152,7 +152,7 @@ impl Config {
     pub fn new(flags: &Flags, environment: Environment) -> anyhow::Result<Self> {
         let config = Self::without_store(flags, environment)?;
         if let (Some(_), StoreLocation::File(path)) = (&flags.store, &config.store) {
-            Store::check(path).with_context(|| format!("--store {}", path.display()))?;
+            Store::create_or_open(path).with_context(|| format!("--store {}", path.display()))?;
         }
         Ok(config)
     }
@@ -217,7 +217,7 @@ impl Config {
         // A deterministic run answers as soon as its input says so.
         let reading_time = if deterministic { Duration::ZERO } else { reading_time };
         Ok(Self {
-            exits: ExitSettings { is_off: flags.no_exit, reading_time },
+            exits: ExitSettings { is_off: flags.no_exit, reading_time, accepts_all: flags.accept_all },
             steering: file.steering,
             first: First { mode, agent },
             cwd,
@@ -246,13 +246,6 @@ impl Config {
             fetch_client,
             connections,
         })
-    }
-
-    /// Disables reports about fast answers, because a recording must replay identically.
-    #[must_use]
-    pub fn without_timing(mut self) -> Self {
-        self.exits.reading_time = Duration::ZERO;
-        self
     }
 
     /// Refuses changes that cannot be recorded, unless the user's settings allow them, and limits the waits for a busy
@@ -289,6 +282,7 @@ impl Config {
             max_mode: self.max_modes.first().map(|mode| mode.id.clone()),
             agent: self.first.agent.clone().filter(|_| self.wrapped.is_none()),
             no_exit: self.exits.is_off,
+            accept_all: self.exits.accepts_all,
             model: Some(model.to_owned()),
             store: Some(if is_file { StoreKind::File } else { StoreKind::Memory }),
             wraps: self.wrapped.as_ref().map(|(id, _)| id.clone()),
@@ -366,12 +360,16 @@ impl Config {
         };
         let binary = std::env::current_exe().ok();
         let policies = self.policies;
-        let wraps = self.wrapped.as_ref().map(|(id, _)| id.clone());
-        let offers_v2 = self.offers_v2 && wraps.is_none();
+        let wrapped_agent = self.wrapped.as_ref().map(|(id, definition)| WrappedAgent {
+            id: id.clone(),
+            definition: definition.clone(),
+            cwd: self.cwd.clone(),
+        });
+        let offers_v2 = self.offers_v2 && wrapped_agent.is_none();
         let wrapped =
             self.wrapped.map(|(id, external_agent)| Arc::new(AgentRegistry::wrapping(&id, external_agent)));
         let policy: PolicyOf = Arc::new(move |cwd| {
-            let mut policy = policy(policies.load(cwd), policies.commands(cwd), policies.skills(cwd));
+            let mut policy = load_policy(&policies, cwd);
             policy.notices.extend(policies.project_notice(cwd));
             match &wrapped {
                 Some(agents) => LoadedPolicy { agents: Arc::clone(agents), ..policy },
@@ -385,17 +383,15 @@ impl Config {
             Arc::new(move || providers.catalog())
         };
         let (host, retention) =
-            (HostSettings { policy, load_models, binary, offers_v2, wraps }, self.retention);
+            (HostSettings { policy, load_models, binary, offers_v2, wrapped: wrapped_agent }, self.retention);
         Ok(Runtime { context, host, determinism, retention })
     }
 }
 
-fn policy(
-    loaded: Loaded,
-    (commands, mut broken_commands): (Vec<UserCommand>, Vec<String>),
-    (skills, broken_skills): (Skills, Vec<String>),
-) -> LoadedPolicy {
-    let Loaded { layers, problems } = loaded;
+fn load_policy(policies: &Policies, cwd: &Path) -> LoadedPolicy {
+    let Loaded { layers, problems } = policies.load(cwd);
+    let (commands, mut broken_commands) = policies.commands(cwd);
+    let (skills, broken_skills) = policies.skills(cwd);
     let (taken, commands): (Vec<_>, Vec<_>) =
         commands.into_iter().partition(|command| is_reserved_name(&command.name, &layers.modes));
     broken_commands

@@ -20,10 +20,12 @@ pub mod fitting;
 pub mod growth;
 pub mod history;
 pub mod instructions;
+pub mod message_breaks;
 pub mod mode_switch;
 pub mod neutralise;
 pub mod open_calls;
 pub mod prompt_block;
+pub mod question_text;
 pub mod reminder;
 pub mod system_prompt;
 
@@ -32,6 +34,7 @@ pub mod system_prompt;
 pub struct Conversation {
     pub history: History,
     pub plan: Vec<PlanEntry>,
+    pub title: Option<String>,
     /// Texts of the user's last messages.
     pub prompts: VecDeque<String>,
     /// The last of `prompts` is the newest message, which need not contain text.
@@ -97,6 +100,7 @@ impl Conversation {
             }
             SessionEvent::ForwardedUpdate { update } => self.relayed_open_calls.apply(update),
             SessionEvent::Plan { entries } => self.plan.clone_from(entries),
+            SessionEvent::Title { title } => self.title = Some(title.clone()),
             SessionEvent::Usage(usage) => {
                 self.fill.count(usage.used, self.history.bytes());
                 self.cost = cost_after(self.cost, event);
@@ -167,7 +171,7 @@ mod tests {
             };
             conversation.apply(&SessionEvent::ToolCall(Box::new(call)));
             let end = ToolCallUpdateEvent { status, ..ToolCallUpdateEvent::failed(id, "") };
-            conversation.apply(&SessionEvent::ToolCallUpdate(end));
+            conversation.apply(&end.into());
             assert_eq!(conversation.accepted_plan.as_deref(), expected);
         }
     }

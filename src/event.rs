@@ -63,7 +63,7 @@ pub enum SessionEvent {
     },
     /// Boxed, so that the events of streamed text stay small.
     ToolCall(Box<ToolCallEvent>),
-    ToolCallUpdate(ToolCallUpdateEvent),
+    ToolCallUpdate(Box<ToolCallUpdateEvent>),
     Plan {
         entries: Vec<PlanEntry>,
     },
@@ -158,14 +158,36 @@ pub struct ToolCallEvent {
 pub struct ToolCallUpdateEvent {
     pub id: ToolCallId,
     pub status: ToolCallStatus,
+    /// A new title, for the client.
+    pub title: Option<CallTitle>,
     /// For the client; `None` for no change.
     pub content: Option<Vec<ToolContent>>,
     /// For the model, once the call is over.
     pub result: Option<String>,
     pub denied: Option<Cow<'static, str>>,
+    /// Of a command that ran to its end: its exit status, or 128 and its signal, as in shells.
+    pub exit_code: Option<i32>,
+}
+
+/// A title that replaces that of the call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallTitle {
+    pub text: String,
+    /// Parts of the text are marked as code.
+    pub has_code_spans: bool,
 }
 
 impl ToolCallUpdateEvent {
+    /// True if the call ran to its end, whatever its command reported.
+    pub fn has_run(&self) -> bool {
+        self.status == ToolCallStatus::Completed || self.exit_code.is_some()
+    }
+
+    #[must_use]
+    pub fn titled(self, title: Option<CallTitle>) -> Self {
+        Self { title, ..self }
+    }
+
     pub fn pictures(&self) -> impl Iterator<Item = &ImageContent> {
         self.content.iter().flatten().filter_map(|content| match content {
             ToolContent::Block(block) => match &**block {
@@ -177,13 +199,21 @@ impl ToolCallUpdateEvent {
     }
 
     pub fn in_progress(id: ToolCallId) -> Self {
-        Self { id, status: ToolCallStatus::InProgress, content: None, result: None, denied: None }
+        let status = ToolCallStatus::InProgress;
+        Self { id, status, title: None, content: None, result: None, denied: None, exit_code: None }
     }
 
     pub fn failed(id: ToolCallId, text: impl Into<String>) -> Self {
         let text = text.into();
         let content = Some(vec![ToolContent::middle(&text)]);
-        Self { id, status: ToolCallStatus::Failed, content, result: Some(text), denied: None }
+        let status = ToolCallStatus::Failed;
+        Self { status, content, result: Some(text), ..Self::in_progress(id) }
+    }
+}
+
+impl CallTitle {
+    pub fn plain(text: impl Into<String>) -> Self {
+        Self { text: text.into(), has_code_spans: false }
     }
 }
 
@@ -198,6 +228,12 @@ pub enum NoticeKind {
     Info,
     Warning,
     Error,
+}
+
+impl From<ToolCallUpdateEvent> for SessionEvent {
+    fn from(update: ToolCallUpdateEvent) -> Self {
+        Self::ToolCallUpdate(Box::new(update))
+    }
 }
 
 impl SessionEvent {

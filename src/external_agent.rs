@@ -14,4 +14,4 @@ pub mod settings;
 pub mod settings_text;
 pub mod sockets;
 
-pub use client::{ExternalAgent, ExternalAgentError, StartError, StartRequest, StartingAgent};
+pub use client::{ExternalAgent, ExternalAgentError, StartError, StartRequest, StartingAgent, WrappedAgent};

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
-use modegate::cli::{self, Cli, CliStreams, InputKind, UsageError};
+use modegate::cli::{self, Cli, CliStart, CliStreams, InputKind, UsageError};
 use modegate::config::environment::{self, Environment};
 use modegate::platform::{self, files};
 use modegate::process;
@@ -35,8 +35,8 @@ fn main() -> ExitCode {
         return code;
     }
     let cli = match Cli::begin(arguments, &io::stdin(), &io::stdout()) {
-        Ok(cli) => cli,
-        Err(code) => return code,
+        CliStart::Continue(cli) => *cli,
+        CliStart::Ended(code) => return code,
     };
     // Removes the keys from the environment, which is safe only with one thread.
     let environment = Environment::take();
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
             let outcome = runtime.block_on(async {
                 let stop = CancellationToken::new();
                 tokio::spawn(stop_on_signal(stop.clone(), cli.shares_terminal()));
-                cli::run(cli, environment, streams, stop).await
+                Box::pin(cli::run(cli, environment, streams, stop)).await
             });
             // Do not wait for threads that a slow disk blocks.
             runtime.shutdown_background();

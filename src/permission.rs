@@ -36,6 +36,8 @@ pub enum Verdict {
     Deny(Denial),
 }
 
+// Rules of refusals outside of [`decide`]. A test compares the constants with the reference page of errors.
+
 /// Rule of a denial because a call needs permission, and no user can answer.
 pub const NO_USER: &str = "no_user";
 

@@ -16,6 +16,7 @@ pub use crate::supervisor::protocol::{
 };
 pub use crate::supervisor::record::RecordState;
 
+mod agent_limits;
 pub mod hard_links;
 mod made_caches;
 pub mod network_variables;

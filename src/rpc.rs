@@ -65,15 +65,18 @@ struct Connection {
     disconnected: bool,
 }
 
+/// An agent with the connection to its client.
+pub struct RpcServer {
+    pub transport: Transport,
+    pub agent: Arc<Agent>,
+    pub client: Client,
+    pub outgoing: ClientEnd,
+}
+
 /// Ends with the input, the output or `stop`. After the end of the input, calls in flight have `grace`, then
 /// they are cancelled.
-pub async fn serve(
-    transport: Transport,
-    agent: Arc<Agent>,
-    (client, mut outgoing): (Client, ClientEnd),
-    grace: Duration,
-    stop: CancellationToken,
-) {
+pub async fn serve(server: RpcServer, grace: Duration, stop: CancellationToken) {
+    let RpcServer { transport, agent, client, mut outgoing } = server;
     let Transport { incoming: mut lines, outgoing: queue, flushed } = transport;
     let mut connection = Connection::new(Arc::clone(&agent), client);
     let mut deadline: Option<Instant> = None;
@@ -257,6 +260,8 @@ impl Connection {
             }
             return pass_on(&self.client, call, response);
         }
+        // The client's capabilities are known. Only the methods of a wrapped agent are missing.
+        self.initialized |= is_initialize;
         let client = self.client.clone();
         tokio::spawn(async move { pass_on(&client, call, response.await) });
     }

@@ -28,7 +28,8 @@ pub use actor::start;
 pub use command::parse::is_reserved_name;
 pub use command::user_command::UserCommand;
 pub use handle::{
-    Closed, CommandEnd, EndReason, LastTurn, PromptEnd, PromptOptions, SessionHandle, SessionSnapshot, Undone,
+    ChangeSoFar, Closed, CommandEnd, DiffKind, EndReason, LastTurn, PromptEnd, PromptOptions, SessionHandle,
+    SessionSnapshot, Undone,
 };
 pub use mode::ancestry::Ancestry;
 pub use mode::effect::{HEAD_META, ModeEffect, head_meta, valid_modes};
@@ -56,9 +57,10 @@ const DEADLINE: Duration = Duration::from_secs(2);
 pub struct ExitSettings {
     /// Set by `--no-exit`: the model cannot propose a mode that allows more.
     pub is_off: bool,
-    /// A faster acceptance is reported to the user, because no person can read the question in that time.
-    /// Zero disables the report.
+    /// A faster acceptance of a switch does not count, because no person can read the question in that time.
     pub reading_time: Duration,
+    /// Set by `--accept-all`: an acceptance by the client alone counts.
+    pub accepts_all: bool,
 }
 
 /// Settings of a session, the same from its start to its end. What changes meanwhile belongs to a component of the

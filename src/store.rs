@@ -113,10 +113,11 @@ enum StoreCommand {
     Post(Vec<Row>),
     ModeChange(Box<ModeChange>, oneshot::Sender<Result<(), StoreError>>),
     Flush(oneshot::Sender<Result<(), StoreError>>),
+    /// Runs also if the database file was deleted.
     Work(StoreWork),
-    /// As `Work`, but only if the database file still exists.
+    /// Runs only if the database file still exists.
     Write(StoreWork),
-    /// Changes nothing, so that the second connection can run it.
+    /// Changes nothing, so that the second connection can run it. Runs only if the database file still exists.
     Query(StoreWork),
 }
 
@@ -179,8 +180,8 @@ impl Store {
         })
     }
 
-    /// Returns an error if a file can neither be used nor created.
-    pub fn check(path: &Path) -> Result<(), StoreError> {
+    /// Returns an error if a file can neither be used nor created. Creates missing folders, and the file.
+    pub fn create_or_open(path: &Path) -> Result<(), StoreError> {
         Ok(migrations::open_file(path, Sync::Normal).map(drop)?)
     }
 
@@ -202,8 +203,8 @@ impl Store {
     /// may still write the row.
     pub fn post_and_wait(&self, row: Row) -> Result<(), StoreError> {
         self.post(row);
-        let StoreAnswer { outcome, waiting: _waiting } = self.ask(StoreCommand::Flush);
-        outcome.blocking_recv().unwrap_or_else(|_| Err(StoreError::closed()))
+        let answer = self.ask(StoreCommand::Flush);
+        answer.outcome.blocking_recv().unwrap_or_else(|_| Err(StoreError::closed()))
     }
 
     /// Waits until the change is durable. Returns an error if it is not recorded.
@@ -269,7 +270,7 @@ impl Store {
         self.waiting.fetch_add(1, Ordering::AcqRel);
         let waiting = WaitingCaller(Arc::clone(&self.waiting));
         self.send(command(done));
-        StoreAnswer { outcome, waiting }
+        StoreAnswer { outcome, _waiting: waiting }
     }
 
     /// True if the data is lost with this process. Known after the first wait.
@@ -305,13 +306,13 @@ impl Store {
 
 struct StoreAnswer<T> {
     outcome: oneshot::Receiver<Result<T, StoreError>>,
-    waiting: WaitingCaller,
+    /// Counts the caller until the answer is dropped.
+    _waiting: WaitingCaller,
 }
 
 impl<T> StoreAnswer<T> {
     async fn wait(self) -> Result<T, StoreError> {
-        let Self { outcome, waiting: _waiting } = self;
-        outcome.await.unwrap_or_else(|_| Err(StoreError::closed()))
+        self.outcome.await.unwrap_or_else(|_| Err(StoreError::closed()))
     }
 }
 

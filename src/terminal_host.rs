@@ -26,7 +26,6 @@ use panel::{Panel, PanelEffect};
 use pending_bytes::PendingBytes;
 use program_terminal::ProgramTerminal;
 use user_terminal::UserTerminal;
-use window_title::WindowTitle;
 
 pub use settings::{QuestionSignal, TerminalSettings};
 
@@ -38,6 +37,7 @@ mod panel;
 mod pending_bytes;
 mod phrase;
 mod program_terminal;
+mod screen_model;
 mod screen_modes;
 mod settings;
 mod user_terminal;
@@ -48,6 +48,9 @@ const INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// Time between two changes of the size, which a program would else see as none.
 const REDRAW_PAUSE: Duration = Duration::from_millis(150);
+
+/// Columns and rows of a terminal that does not tell its size.
+const DEFAULT_SIZE: (u16, u16) = (80, 24);
 
 const CHUNK: usize = 64 * 1024;
 
@@ -120,19 +123,15 @@ impl TerminalHost {
         // Before signals are blocked, because processes inherit that.
         let HostedProcess { child, reports } = HostedProcess::start(arguments, program.end()?)?;
         let signals = kernel::receive_signals(&SIGNALS)?;
-        let TerminalSettings { key, questions, is_quiet, has_title } = settings;
+        let TerminalSettings { key, is_quiet, .. } = settings;
         let [.., first, second] = uuid::Uuid::now_v7().into_bytes();
         let start_line =
             key.filter(|_| !is_quiet).map(|key| StartLine { key, phrase: phrase::new([first, second]) });
         let shown = start_line.as_ref().map(|line| line.phrase.clone());
         let panel = Panel::new(key.unwrap_or_default(), shown);
+        let size = user.size().map_or(DEFAULT_SIZE, |size| (size.ws_col, size.ws_row));
         Ok(Self {
-            overlay: Overlay::new(
-                panel,
-                key,
-                questions == QuestionSignal::Panel,
-                has_title.then(WindowTitle::default),
-            ),
+            overlay: Overlay::new(panel, &settings, size),
             redraw_at: None,
             start_line,
             late: Vec::new(),
@@ -273,13 +272,15 @@ impl TerminalHost {
             self.overlay.draw(&mut self.to_user);
         }
         if self.overlay.is_waiting() && !self.is_background && self.program.is_some() {
-            self.overlay.advance(self.columns_and_rows(), &mut self.to_user, now);
+            if let Some(effect) = self.overlay.advance(self.columns_and_rows(), &mut self.to_user, now) {
+                self.carry_out(effect);
+            }
             self.write_user();
         }
     }
 
     fn columns_and_rows(&self) -> (u16, u16) {
-        self.user.size().map_or((80, 24), |size| (size.ws_col, size.ws_row))
+        self.user.size().map_or(DEFAULT_SIZE, |size| (size.ws_col, size.ws_row))
     }
 
     fn write_user(&mut self) {
@@ -342,12 +343,13 @@ impl TerminalHost {
     }
 
     fn show_start(&mut self, report: &TerminalReport) {
-        if let TerminalReport::State { session, mode, .. } = report
+        if let TerminalReport::State { session, mode, is_read_only, .. } = report
             && let Some(StartLine { key, phrase }) = self.start_line.take()
         {
             let session = short(session);
+            let effect = if *is_read_only { ", changes fail" } else { "" };
             self.show(&format!(
-                "modegate: {mode} mode, session {session}; {key} opens the panel, which has the words \"{phrase}\""
+                "modegate: {mode} mode{effect}; session {session}; {key} opens the panel \"{phrase}\""
             ));
         }
     }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 
-use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -14,22 +15,24 @@ use tokio_util::sync::CancellationToken;
 use crate::acp::{
     ClientCapabilities, ContentBlock, Diff, InitializeRequest, NewSessionRequest, ProtocolVersion,
     RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse, SelectedPermissionOutcome,
-    SessionModeId, SessionUpdate, ToolCallContent, Update,
+    SessionId, SessionMode, SessionModeId, SessionModeState, SessionUpdate, ToolCallContent, Update,
 };
 use crate::agent::Agent;
 use crate::client::{ClientEnd, ClientError, ClientRequest, Outgoing, ReplySender};
 use crate::conversation::acp_updates::NOTICE_META;
-use crate::external_agent::client::{EXIT_META, JOB_META};
-use crate::external_agent::session::QUESTION_LIMIT;
+use crate::external_agent::client::{EXIT_META, JOB_META, REFUSED_META};
+use crate::external_agent::session::{QUESTION_LIMIT, RefusedAct};
 use crate::process::{Exit, JobState, terminal};
-use crate::session::{LastTurn, PromptOptions, SessionHandle};
+use crate::session::{LastTurn, PromptOptions, SessionHandle, SessionSnapshot};
 use crate::{line_diff, text};
 use control::{Choice, ControlSocket, HOST, Order, TerminalQuestion, TerminalReport};
 use host_connection::HostConnection;
+use session_orders::SessionReport;
 
 pub mod control;
 pub mod host_connection;
 mod origin;
+mod session_orders;
 
 pub struct TerminalJob<'a> {
     pub cwd: &'a Path,
@@ -97,7 +100,7 @@ pub async fn run(
     let session = agent.new_session(&NewSessionRequest::new(job.cwd)).await?.session_id;
     let handle = agent.session(&session)?;
     let snapshot = handle.snapshot().await?;
-    let mode = snapshot.modes.current_mode_id.to_string();
+    let mode = snapshot.modes.current_mode_id.clone();
     let mut control = ControlSocket::open(job.sockets, &session.0)
         .map_err(|error| anyhow::anyhow!("the socket for other terminals: {error}"))?;
     if let Some(host) = job.host {
@@ -113,15 +116,7 @@ pub async fn run(
     }
     let mut run = Run {
         part,
-        state: TerminalReport::State {
-            session: session.to_string(),
-            program: text::visible_line(&job.program),
-            folder: text::visible_line(&job.cwd.to_string_lossy()),
-            mode,
-            is_confirmed: true,
-            modes: snapshot.modes.available_modes.iter().map(|mode| mode.id.to_string()).collect(),
-            open_questions: 0,
-        },
+        state: first_state(&session, &job, snapshot),
         changing: 0,
         questions: BTreeMap::new(),
         messages,
@@ -129,11 +124,15 @@ pub async fn run(
         late: Vec::new(),
         group: None,
         host_asks: lines.host_asks,
+        has_panel: lines.host_starts,
+        refused: 0,
     };
     let prompt: Vec<ContentBlock> = vec![format!("Run: {}", job.command_line).into()];
     let turn = handle.prompt(prompt, PromptOptions::default(), stop);
     tokio::pin!(turn);
     let mut changes = FuturesUnordered::new();
+    // Other orders that are being carried out.
+    let mut work: FuturesUnordered<BoxFuture<'_, SessionReport>> = FuturesUnordered::new();
     let ended = loop {
         tokio::select! {
             biased;
@@ -143,11 +142,21 @@ pub async fn run(
                 None => run.greet(terminal, &control),
                 Some(Order::Answer { number, option }) => run.answer(terminal, number, &option, &control),
                 Some(Order::Continue { is_foreground }) => run.continue_program(is_foreground),
+                Some(Order::ListChanges) => {
+                    work.push(session_orders::changes_so_far(handle.clone(), terminal).boxed());
+                }
+                Some(Order::Undo { path }) => {
+                    work.push(session_orders::undo_so_far(handle.clone(), terminal, path).boxed());
+                }
+                Some(Order::AllowHost(host)) => {
+                    work.push(session_orders::allow_host(handle.clone(), terminal, host).boxed());
+                }
                 Some(Order::SetMode(mode)) => {
                     run.changing += 1;
                     changes.push(set_mode(&handle, terminal, mode));
                 }
             },
+            Some((terminal, report)) = work.next() => control.send(terminal, report),
             Some((terminal, outcome)) = changes.next() => {
                 run.changing -= 1;
                 match outcome {
@@ -157,22 +166,16 @@ pub async fn run(
             }
         }
     };
-    drop(changes);
+    drop((changes, work));
     while let Ok(message) = end.try_recv() {
         run.receive(message, &control).await?;
     }
     control.send_all(&TerminalReport::Ended);
     run.print_late()?;
     let LastTurn { changed_files, has_unrecorded_changes, .. } = handle.last_turn().await.unwrap_or_default();
-    let changed_paths = changed_files.len();
     agent.close().await;
-    let end_line = if let (TerminalReport::State { mode, .. }, 0) = (&run.state, changed_paths) {
-        format!("{mode} mode, session {part}: nothing changed")
-    } else {
-        let files = text::counted(changed_paths, "path", "paths");
-        format!("{files} changed; `modegate sessions undo {part}` takes that back")
-    };
     if !lines.is_quiet {
+        let end_line = run.end_line(changed_files.len());
         writeln!(run.messages, "modegate: {end_line}")?;
     }
     let ended = match (run.ended, ended) {
@@ -181,6 +184,21 @@ pub async fn run(
         (None, Err(error)) => Err(ProgramFailure::new(error.to_string())),
     };
     Ok(FinishedRun { ended, is_unrecorded: has_unrecorded_changes })
+}
+
+fn first_state(session: &SessionId, job: &TerminalJob<'_>, snapshot: SessionSnapshot) -> TerminalReport {
+    let SessionModeState { current_mode_id, available_modes, .. } = snapshot.modes;
+    TerminalReport::State {
+        session: session.to_string(),
+        program: text::visible_line(&job.program),
+        folder: text::visible_line(&job.cwd.to_string_lossy()),
+        mode: current_mode_id.to_string(),
+        is_confirmed: true,
+        modes: available_modes.iter().map(|mode| mode.id.to_string()).collect(),
+        mode_descriptions: available_modes.into_iter().map(description).collect(),
+        is_read_only: snapshot.is_read_only,
+        open_questions: 0,
+    }
 }
 
 /// The mode, and whether all that it denies has ended for certain: `None` if the mode was set before.
@@ -220,6 +238,10 @@ struct Run<'a, W> {
     /// The program's process group, when it has stopped once.
     group: Option<i32>,
     host_asks: bool,
+    /// The panel shows notices.
+    has_panel: bool,
+    /// Number of refused acts.
+    refused: usize,
 }
 
 /// Most bytes of a diff in a question.
@@ -269,6 +291,10 @@ impl<W: Write> Run<'_, W> {
                     self.ended = ended(exit);
                     control.send(HOST, TerminalReport::Ended);
                 }
+                if let Some(act) = meta.get(REFUSED_META) {
+                    self.refused += 1;
+                    control.send_all(&TerminalReport::Refusal(RefusedAct::deserialize(act)?));
+                }
                 if let Some(state) = meta.get(JOB_META) {
                     self.job_changed(JobState::deserialize(state)?, control);
                 }
@@ -304,8 +330,22 @@ impl<W: Write> Run<'_, W> {
         if terminal::shows_lines() {
             writeln!(self.messages, "modegate: {text}")
         } else {
-            self.late.push(text);
+            self.late.extend((!self.has_panel).then_some(text));
             Ok(())
+        }
+    }
+
+    fn end_line(&self, changed_paths: usize) -> String {
+        let part = self.part;
+        let refused = match self.refused {
+            0 => String::new(),
+            refused => format!(", {} refused", text::counted(refused, "act", "acts")),
+        };
+        if let (TerminalReport::State { mode, .. }, 0) = (&self.state, changed_paths) {
+            format!("{mode} mode, session {part}: nothing changed{refused}")
+        } else {
+            let files = text::counted(changed_paths, "path", "paths");
+            format!("{files} changed{refused}; `modegate sessions undo {part}` takes the changes back")
         }
     }
 
@@ -371,6 +411,11 @@ impl<W: Write> Run<'_, W> {
         let report = if *is_confirmed { TerminalReport::Mode(new) } else { TerminalReport::Unconfirmed(new) };
         control.send_all(&report);
     }
+}
+
+/// The purpose of a mode, or its name.
+fn description(mode: SessionMode) -> String {
+    text::visible_line(&mode.description.unwrap_or(mode.name))
 }
 
 fn question(number: u64, request: &RequestPermissionRequest) -> TerminalQuestion {

@@ -71,6 +71,47 @@ pub fn code_span(text: &str) -> String {
     format!("{fence}{pad}{text}{pad}{fence}")
 }
 
+/// Text without the marks of [`code_span`].
+pub fn without_code_spans(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find('`') {
+        let (before, marked) = rest.split_at(start);
+        plain.push_str(before);
+        let fence = &marked[..marked.len() - marked.trim_start_matches('`').len()];
+        let inside = &marked[fence.len()..];
+        let Some(end) = end_of_span(inside, fence) else {
+            plain.push_str(fence);
+            rest = inside;
+            continue;
+        };
+        let code = &inside[..end];
+        let padded = code.strip_prefix(' ').and_then(|code| code.strip_suffix(' '));
+        plain.push_str(padded.filter(|code| !code.is_empty()).unwrap_or(code));
+        rest = &inside[end + fence.len()..];
+    }
+    plain + rest
+}
+
+/// A run of backticks closes a span only if it is as long as the run that opens it.
+fn end_of_span(inside: &str, fence: &str) -> Option<usize> {
+    let mut from = 0;
+    while let Some(found) = inside[from..].find('`') {
+        let start = from + found;
+        let run = inside[start..].len() - inside[start..].trim_start_matches('`').len();
+        if run == fence.len() {
+            return Some(start);
+        }
+        from = start + run;
+    }
+    None
+}
+
+/// The text before the first full stop that a space follows.
+pub fn first_sentence(text: &str) -> &str {
+    text.split_once(". ").map_or(text, |(first, _)| first)
+}
+
 /// Text as a Markdown code block, with a longer fence than any in the text.
 pub fn code_block(language: &str, text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
@@ -166,6 +207,21 @@ mod tests {
             ("a\nb\u{202e}", "`a b\\u{202e}`"),
         ] {
             assert_eq!(code_span(text), expected);
+        }
+    }
+
+    #[test]
+    fn text_without_code_spans_is_the_marked_text() {
+        for text in ["src/__init__.py", "a`b", "`a` ``b``", "`"] {
+            assert_eq!(without_code_spans(&code_span(text)), text);
+        }
+        for (text, expected) in [
+            ("Move `a b` to `c`", "Move a b to c"),
+            ("a ` b", "a ` b"),
+            ("a ``b` c", "a ``b` c"),
+            ("no marks", "no marks"),
+        ] {
+            assert_eq!(without_code_spans(text), expected);
         }
     }
 

@@ -185,6 +185,10 @@ pub struct ToolOutput {
     pub questions: Vec<ChatQuestion>,
     pub plan: Option<Vec<PlanEntry>>,
     pub job: Option<Job>,
+    /// Of a command that ran to its end.
+    pub exit_code: Option<i32>,
+    /// For the user.
+    pub warnings: Vec<String>,
 }
 
 impl ToolOutput {

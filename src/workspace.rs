@@ -40,15 +40,16 @@ mod walk;
 pub use change::Change;
 pub use content_hash::ContentHash;
 pub use file_state::{Changed, Changes, FileState, Gap, changed_files, compose};
+use inspect::{InspectedPath, inspect};
 pub use interrupted::Interrupted;
 pub use journal::{Intent, IntentLog, Journal, Recorded};
-pub use operation::RecordedOperation;
+pub use operation::{LockedChanges, RecordedOperation};
 pub use outputs::{OutputFile, Outputs};
 pub use pending_write::PendingWrite;
-pub use recorded::{create_record_folder, recorded_changes};
+pub use recorded::{changes_so_far, create_record_folder, recorded_changes};
 pub use restore::RestoreError;
 pub use snapshot::WorkspaceSnapshot;
-pub use walk::{EntryKind, Walk, WalkEntry, WalkOptions, visit_below};
+pub use walk::{EntryKind, Ignoring, Walk, WalkEntry, WalkOptions, visit_below};
 
 #[derive(Debug, Clone)]
 pub struct Workspace {
@@ -203,6 +204,14 @@ impl Workspace {
     pub fn place(&self, path: PathBuf) -> Target {
         let inside = self.roots.iter().find_map(|root| path.strip_prefix(root).ok()).map(Path::to_owned);
         Target { path, inside }
+    }
+
+    /// The content of a file now. `None` if it is no file, is too large, or cannot be read.
+    pub fn current_content(&self, path: &Path) -> Option<Vec<u8>> {
+        match inspect(&self.place(path.to_owned())) {
+            InspectedPath::State(_, content) => content,
+            InspectedPath::Unknown(_) => None,
+        }
     }
 
     pub fn display(&self, target: &Target) -> String {

@@ -13,7 +13,7 @@ use crate::acp::{
     SessionListCapabilities, SessionResumeCapabilities, SessionSystemPromptCapabilities,
     SessionSystemPromptModeCapabilities, SessionSystemPromptOverrideCapabilities,
 };
-use crate::client::ClientCapabilities;
+use crate::client::{AutomaticConsent, ClientCapabilities, ClientDisplay, KnownClient, known_client};
 use crate::error::AgentError;
 use crate::session::OptionalUpdates;
 
@@ -21,6 +21,9 @@ use crate::session::OptionalUpdates;
 const ENVIRONMENT: &str = "environment";
 
 const SETUP: &str = "setup";
+
+/// Methods of an agent that is not wrapped.
+pub(super) const OWN_METHODS: [&str; 2] = [ENVIRONMENT, SETUP];
 
 /// Capability of clients that run the command given in `_meta` in a terminal.
 const TERMINAL_META: &str = "terminal-auth";
@@ -37,7 +40,7 @@ pub(super) fn response(
     if request.protocol_version != ProtocolVersion::V1 {
         tracing::info!(asked = ?request.protocol_version, "the client asked for another protocol version");
     }
-    let wraps = host.wraps.is_some();
+    let wraps = host.wrapped.is_some();
     // A wrapped agent's capabilities are unknown here; unsupported content is rejected later with a message.
     let images = wraps || sees_images;
     let prompts = PromptCapabilities::new().image(images).audio(wraps).embedded_context(true);
@@ -54,9 +57,8 @@ pub(super) fn response(
         .auth_methods(methods)
 }
 
-pub(super) fn check_method(request: &AuthenticateRequest, host: &HostSettings) -> Result<(), AgentError> {
+pub(super) fn check_method(request: &AuthenticateRequest, valid: &[&str]) -> Result<(), AgentError> {
     let method = &*request.method_id.0;
-    let valid: &[&str] = if host.wraps.is_some() { &[] } else { &[ENVIRONMENT, SETUP] };
     if valid.contains(&method) {
         return Ok(());
     }
@@ -64,8 +66,23 @@ pub(super) fn check_method(request: &AuthenticateRequest, host: &HostSettings) -
     Err(AgentError::invalid_params(message, json!({ "validMethods": valid })))
 }
 
+/// Returns true if the client announces that its user can log in in a terminal.
+pub(super) fn logs_in_in_a_terminal(client: &AcpClientCapabilities) -> bool {
+    client.auth.terminal || has_meta(client, TERMINAL_META)
+}
+
+/// The capabilities that concern a login.
+pub(super) fn auth_capabilities(client: &AcpClientCapabilities) -> AcpClientCapabilities {
+    let mut capabilities = AcpClientCapabilities::new();
+    capabilities.auth = client.auth.clone();
+    capabilities.meta.clone_from(&client.meta);
+    capabilities
+}
+
 /// Reads each client capability separately (F1, E1).
-pub(super) fn client_capabilities(client: &AcpClientCapabilities) -> ClientCapabilities {
+pub(super) fn client_capabilities(request: &InitializeRequest) -> ClientCapabilities {
+    let client = &request.client_capabilities;
+    let known = known(request);
     let elicitation = client.elicitation.as_ref();
     ClientCapabilities {
         answers: true,
@@ -74,20 +91,26 @@ pub(super) fn client_capabilities(client: &AcpClientCapabilities) -> ClientCapab
         shows_output: has_meta(client, OUTPUT_META),
         forms: elicitation.is_some_and(|it| it.form.is_some()),
         urls: elicitation.is_some_and(|it| it.url.is_some()),
+        accepts_everything: known.is_some_and(|client| client.consent == AutomaticConsent::Always),
     }
 }
 
-pub(super) fn optional_updates(client: &AcpClientCapabilities) -> OptionalUpdates {
-    let session = client.session.as_ref();
+pub(super) fn optional_updates(request: &InitializeRequest) -> OptionalUpdates {
+    let session = request.client_capabilities.session.as_ref();
     OptionalUpdates {
         compactions: session.is_some_and(|it| it.compaction.is_some()),
         notices: session.is_some_and(|it| it.notices.is_some()),
+        display: known(request).map_or(ClientDisplay::UNKNOWN, |client| client.display),
     }
 }
 
-/// True for Zed, which counts the `line` of a location from 0.
 pub(super) fn has_zero_based_lines(request: &InitializeRequest) -> bool {
-    request.client_info.as_ref().is_some_and(|client| client.name == "zed")
+    known(request).is_some_and(|client| client.zero_based_lines)
+}
+
+fn known(request: &InitializeRequest) -> Option<&'static KnownClient> {
+    let client = request.client_info.as_ref()?;
+    known_client(&client.name, &client.version)
 }
 
 fn has_meta(client: &AcpClientCapabilities, key: &str) -> bool {

@@ -201,7 +201,9 @@ impl Agent {
         stored: &StoredSession,
     ) -> Result<(Arc<AgentSpec>, SessionModeId), AgentError> {
         let stored_agent = stored.agent.as_deref().unwrap_or(agents::DEFAULT);
-        if let Some(only) = self.host.wraps.as_deref().filter(|only| *only != stored_agent) {
+        if let Some(only) =
+            self.host.wrapped.as_ref().map(|agent| &*agent.id).filter(|only| *only != stored_agent)
+        {
             let message =
                 format!("this is a session of the agent {stored_agent}, and only the agent {only} runs here");
             return Err(AgentError::invalid_params(message, json!({ "agent": stored_agent })));

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::acp::{SessionId, SessionModeId};
+use crate::acp::{AuthMethod, SessionId, SessionModeId};
 use crate::client::ClientCapabilities;
 use crate::error::AgentError;
 use crate::session::{OptionalUpdates, SessionHandle};
@@ -16,6 +16,8 @@ pub(super) struct Registry {
     unrecorded_modes: HashMap<SessionId, Vec<SessionModeId>>,
     pub(super) capabilities: ClientCapabilities,
     pub(super) updates: OptionalUpdates,
+    /// Offered by the wrapped agent.
+    pub(super) wrapped_methods: Vec<AuthMethod>,
 }
 
 pub(super) type SharedRegistry = Arc<Mutex<Registry>>;

@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use clap::Subcommand;
 use tokio::sync::mpsc;
 
-use super::InputKind;
+use super::{CliStreams, InputKind};
 use crate::config::environment::Environment;
 use crate::config::policies::Policies;
 use crate::config::{self, Flags};
@@ -47,9 +47,9 @@ pub(super) async fn run(
     action: McpAction,
     flags: &Flags,
     environment: &Environment,
-    (input, input_kind): (impl Read + Send + 'static, InputKind),
-    (mut output, mut errors): (impl Write, impl Write),
+    streams: CliStreams<impl Read + Send + 'static, impl Write, impl Write>,
 ) -> anyhow::Result<ExitCode> {
+    let CliStreams { input, input_kind, mut output, mut errors } = streams;
     let cwd = config::real_working_folder(flags)?;
     let servers = servers(environment, &cwd);
     let logins = config::logins(environment);

@@ -3,7 +3,7 @@
 //! A parent process may leave stdin open without writing to it, so the first byte has a timeout. Reading runs
 //! on another thread, so that a stop ends the wait immediately.
 
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind, Read, Write};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -56,6 +56,15 @@ pub(super) async fn read(
     }
     let text = String::from_utf8_lossy(&bytes).into_owned();
     Ok(if text.trim().is_empty() { Piped::Nothing } else { Piped::Text(text) })
+}
+
+/// Text of a file begins with a slash more often by chance than as a command.
+pub(super) fn warn_of_command(text: &str, errors: &mut impl Write) -> io::Result<()> {
+    if text.trim_start().starts_with('/') {
+        let message = "text from stdin is no slash command, so the model gets it; give commands with -p TEXT";
+        writeln!(errors, "modegate: {message}")?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -24,6 +24,16 @@ pub(super) enum Which {
     Stored(String),
 }
 
+impl Which {
+    pub(super) fn take(cli: &mut Cli) -> Self {
+        match (cli.resume.take(), cli.resume_latest) {
+            (Some(id), _) => Self::Stored(id),
+            (None, true) => Self::Newest,
+            (None, false) => Self::New,
+        }
+    }
+}
+
 /// Makes the prompt and checks the options for it. Returns true if the prompt was read from stdin.
 pub(super) fn prepare(
     cli: &mut Cli,
@@ -93,21 +103,27 @@ pub(super) fn failed(
     Err(error)
 }
 
+pub(super) struct PromptRun {
+    pub prompt: HeadlessPrompt,
+    pub which: Which,
+    pub output_format: OutputFormat,
+    pub limits: LimitFlags,
+}
+
 pub(super) async fn run<O: Write, E: Write>(
-    prompt: (HeadlessPrompt, Which),
-    (output_format, limits): (OutputFormat, LimitFlags),
+    prompt: PromptRun,
     config: Config,
     mut output: O,
     errors: E,
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode> {
-    let ended = run_prompt(prompt, (output_format, limits), config, &mut output, errors, stop).await;
+    let output_format = prompt.output_format;
+    let ended = run_prompt(prompt, config, &mut output, errors, stop).await;
     ended.or_else(|error| failed(error, output_format, &mut output))
 }
 
 async fn run_prompt<O: Write, E: Write>(
-    (prompt, which): (HeadlessPrompt, Which),
-    (output_format, limits): (OutputFormat, LimitFlags),
+    PromptRun { prompt, which, output_format, limits }: PromptRun,
     config: Config,
     output: &mut O,
     mut errors: E,
@@ -123,7 +139,10 @@ async fn run_prompt<O: Write, E: Write>(
     context.ends_with_turn = true;
     let stored = match which {
         Which::New => None,
-        Which::Newest => Some(sessions::newest(&context.store, cwd.clone(), host.wraps.clone()).await?),
+        Which::Newest => {
+            let agent = host.wrapped.as_ref().map(|agent| agent.id.clone());
+            Some(sessions::newest(&context.store, cwd.clone(), agent).await?)
+        }
         Which::Stored(part) => Some(sessions::to_resume(&context.store, &part).await?),
     };
     let wanted_mode = first.mode.clone();

@@ -60,6 +60,7 @@ where
         max_mode: cli.max_mode,
         agent: cli.agent,
         no_exit: cli.no_exit,
+        accept_all: cli.accept_all,
         model: model.or(cli.model),
         ..LaunchOptions::default()
     };
@@ -108,6 +109,7 @@ where
         ("--agent", cli.agent.is_some()),
         ("--model", cli.model.is_some()),
         ("--no-exit", cli.no_exit),
+        ("--accept-all", cli.accept_all),
     ];
     if let Some((option, _)) = launch_option.into_iter().find(|(_, is_given)| *is_given) {
         return usage_error(&mut errors, &format!("--as-agent does not take {option}; it takes --timing"));

@@ -1,12 +1,26 @@
 //! Implements `modegate run -- COMMAND…`, which runs a terminal program under a mode.
 
+use std::process::ExitCode;
+
 use clap::{Args, ValueEnum};
 pub(super) use program::{HostDescriptor, host, run, take_host};
 
 use super::wrap::ProgramLimits;
+use crate::config::Flags;
+use crate::config::environment::Environment;
 
 #[cfg(target_os = "linux")]
 mod program;
+
+/// Where the program of `modegate run` runs.
+pub(super) enum Hosting {
+    /// It ran in a terminal of its own, and has ended.
+    Ended(ExitCode),
+    /// It will run in this process's terminal.
+    Here,
+}
+
+const PLAN: &str = "plan";
 
 /// Modegate itself failed, not the command.
 const FAILED: u8 = 125;
@@ -18,13 +32,13 @@ pub(super) struct RunArguments {
     mode: Option<String>,
     #[command(flatten)]
     limits: ProgramLimits,
-    /// Key that opens the panel with the mode and the questions: ctrl- and a letter or one of \ ] ^ _ [default: ctrl-]]
+    /// Key that opens the panel: ctrl- and a letter or one of \ ] ^ _ [default: `run.key` in config.yaml]
     #[arg(long, value_name = "KEY", conflicts_with = "no_key")]
     key: Option<String>,
     /// Leave all keys to the program
     #[arg(long)]
     no_key: bool,
-    /// What a question does in the program's terminal: open the panel, or ring the bell [default: panel]
+    /// Effect of a question in the program's terminal: open the panel, or ring the bell [default: `run.questions` in config.yaml]
     #[arg(long, value_enum, value_name = "SIGNAL")]
     questions: Option<QuestionOption>,
     /// Leave the title of the window to the program
@@ -36,6 +50,28 @@ pub(super) struct RunArguments {
     /// Command, after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
+}
+
+impl RunArguments {
+    /// An agent's login, which writes its own state and changes nothing else.
+    pub(super) fn of_login(limits: ProgramLimits, command: Vec<String>) -> Self {
+        Self {
+            mode: Some(PLAN.to_owned()),
+            limits,
+            key: None,
+            no_key: false,
+            questions: None,
+            no_title: true,
+            quiet: true,
+            command,
+        }
+    }
+}
+
+pub(super) struct ProgramRun {
+    pub arguments: RunArguments,
+    pub flags: Flags,
+    pub environment: Environment,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -55,9 +91,7 @@ mod program {
 
     use tokio_util::sync::CancellationToken;
 
-    use super::{FAILED, RunArguments};
-    use crate::config::Flags;
-    use crate::config::environment::Environment;
+    use super::{FAILED, Hosting, ProgramRun, RunArguments};
 
     pub(in crate::cli) type HostDescriptor = Infallible;
 
@@ -69,18 +103,12 @@ mod program {
         Ok(None)
     }
 
-    pub(in crate::cli) fn host(
-        _: &[OsString],
-        _: &RunArguments,
-        _: &io::Stdin,
-        _: &io::Stdout,
-    ) -> Result<(), ExitCode> {
-        Ok(())
+    pub(in crate::cli) fn host(_: &[OsString], _: &RunArguments, _: &io::Stdin, _: &io::Stdout) -> Hosting {
+        Hosting::Here
     }
 
     pub(in crate::cli) async fn run(
-        _: RunArguments,
-        _: (Flags, Environment),
+        _: ProgramRun,
         _: Option<HostDescriptor>,
         mut errors: impl Write,
         _: CancellationToken,

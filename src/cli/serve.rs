@@ -9,12 +9,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Cli, InputKind, sessions};
 use crate::agent::Agent;
+use crate::client;
 use crate::config::{Config, Runtime};
 use crate::ids::Source;
+use crate::rpc::{self, RpcServer};
 use crate::store::retention;
 use crate::transcript::{lockstep, recorder};
 use crate::transport::Transport;
-use crate::{client, rpc};
 
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct ServeFlags {
@@ -47,7 +48,6 @@ where
         transport = recorder::start(transport, file, &config.launch_options())
             .with_context(|| format!("--record {}", path.display()))?;
     }
-    let config = if cli.record.is_some() { config.without_timing() } else { config };
     let (first, grace) = (config.first.clone(), config.eof_grace);
     let Runtime { context, host, determinism, retention: limits } =
         config.into_runtime().context("starting the record")?;
@@ -58,6 +58,6 @@ where
         transport = lockstep::start(transport, determinism);
     }
     let agent = Arc::new(Agent::new(context, host, client.clone(), first));
-    rpc::serve(transport, agent, (client, end), grace, stop).await;
+    rpc::serve(RpcServer { transport, agent, client, outgoing: end }, grace, stop).await;
     Ok(ExitCode::SUCCESS)
 }

@@ -10,6 +10,7 @@ use super::usage_error;
 use crate::bounded_file;
 use crate::config::environment::{Environment, variable};
 use crate::config::{Flags, doctor_checks, real_working_folder};
+use crate::external_agent::client::LOGIN_ARGUMENT;
 use crate::external_agent::definition::{ExternalAgentDefinition, ExternalAgentModes, ExternalAgentSandbox};
 use crate::external_agent::known;
 use crate::external_agent::profile::{AgentProfile, SandboxedSettings};
@@ -83,6 +84,20 @@ impl WrapArguments {
     pub(super) fn of_program(mode: Option<String>, limits: ProgramLimits, command: Vec<String>) -> Self {
         let ProgramLimits { state_dir, write_dir, allow_host, allow_socket } = limits;
         Self { mode, state_dir, write_dir, allow_host, allow_socket, command, ..Self::default() }
+    }
+
+    /// Takes a login in a terminal: the client has appended the arguments of the agent's own method.
+    pub(super) fn take_login(&mut self) -> Option<(ProgramLimits, Vec<String>)> {
+        let position = self.command.iter().position(|word| word == LOGIN_ARGUMENT)?;
+        let mut command = std::mem::take(&mut self.command);
+        command.remove(position);
+        let limits = ProgramLimits {
+            state_dir: std::mem::take(&mut self.state_dir),
+            write_dir: std::mem::take(&mut self.write_dir),
+            allow_host: std::mem::take(&mut self.allow_host),
+            allow_socket: std::mem::take(&mut self.allow_socket),
+        };
+        Some((limits, command))
     }
 
     pub(super) fn put(
@@ -203,8 +218,8 @@ pub(super) async fn prepare(
             Ok(profiles) => profiles,
             Err(error) => return usage_error(errors, &error).map(Some),
         };
-        let agent = arguments.agent(environment, variable, &profiles);
-        return check::run(agent, cwd, environment, output).await.map(Some);
+        let (id, definition) = arguments.agent(environment, variable, &profiles);
+        return check::run(id, definition, cwd, environment, output).await.map(Some);
     }
     if let Err(error) = arguments.put(flags, environment, variable) {
         return usage_error(errors, &error).map(Some);

@@ -417,7 +417,7 @@ mod tests {
         assert!(matches!(checked(), CheckState::Note(text) if text.contains("will be created")));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 
-        Store::check(&path).unwrap();
+        Store::create_or_open(&path).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
         assert!(
             matches!(checked(), CheckState::Fine(text) if text.contains("a.db (0.") && text.ends_with("checked)"))
@@ -429,7 +429,7 @@ mod tests {
         assert!(is_wrong(&checked(), "not a database"));
 
         std::fs::remove_file(&path).unwrap();
-        Store::check(&path).unwrap();
+        Store::create_or_open(&path).unwrap();
         let mut bytes = std::fs::read(&path).unwrap();
         bytes[4096 * 3..4096 * 9].fill(0);
         std::fs::write(&path, bytes).unwrap();

@@ -72,7 +72,6 @@ impl Environment {
             // SAFETY: this runs first in `main`, while the process has one thread.
             unsafe { std::env::remove_var("HOME") };
         }
-        let folders = etcetera::choose_base_strategy().ok();
         let mut keys = HashMap::new();
         for name in PROVIDERS.iter().flat_map(|provider| provider.key_variables) {
             if let Some(key) = read_variable(name) {
@@ -83,9 +82,7 @@ impl Environment {
             unsafe { std::env::remove_var(name) };
         }
         let urls = PROVIDERS.iter().map(|provider| provider.url_variable);
-        let (config_folder, data_folder) = folders
-            .map(|folders| (folders.config_dir().join("modegate"), folders.data_dir().join("modegate")))
-            .unzip();
+        let (config_folder, data_folder) = own_folders().unzip();
         let own_folders = config_folder.iter().chain(&data_folder).cloned().collect();
         Self {
             user: User { own: own_folders, ..user() },
@@ -150,6 +147,18 @@ impl Environment {
 
 fn read_variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.trim().is_empty())
+}
+
+/// The folder of the settings, for a process that leaves the environment as it is.
+pub fn config_folder() -> Option<PathBuf> {
+    own_folders().map(|(config, _)| config)
+}
+
+/// The folders of the settings and of the data.
+fn own_folders() -> Option<(PathBuf, PathBuf)> {
+    let folders = etcetera::choose_base_strategy().ok()?;
+    let (config, data) = (folders.config_dir().join("modegate"), folders.data_dir().join("modegate"));
+    (config.is_absolute() && data.is_absolute()).then_some((config, data))
 }
 
 /// `None` if unset or not UTF-8.

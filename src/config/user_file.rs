@@ -55,10 +55,13 @@ pub struct UserFile {
     /// Session store.
     #[serde(default)]
     pub store: Option<StoreSettings>,
+    /// The panel of `modegate run`.
+    #[serde(default)]
+    pub run: Option<RunSettings>,
     /// A prompt sent while a turn runs joins the turn at its next model request, instead of waiting for its end.
     /// Default: false.
     pub steering: Option<bool>,
-    /// Milliseconds in which no person reads a plan: a faster acceptance is reported. 0 turns the report off.
+    /// Milliseconds in which no person reads a plan: a faster acceptance does not count. With 0 each one counts.
     /// Default: 500.
     pub fast_answer_ms: Option<u64>,
     /// Model providers, by id: anthropic, openai-responses, openai, gemini, ollama.
@@ -75,6 +78,25 @@ pub struct NetworkSettings {
     /// Seconds that a run without an editor waits in all, for one reply, for a provider that is busy (HTTP 429, 503,
     /// 529). Default: 600.
     pub busy_wait_s: Option<u64>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunSettings {
+    /// Key that opens the panel: `ctrl-` and a letter or one of \\ ] ^ _, or `none`. `--key` and `--no-key` take
+    /// precedence. Default: ctrl-].
+    pub key: Option<String>,
+    /// Effect of a question: open the panel, or ring the bell. `--questions` takes precedence. Default: panel.
+    pub questions: Option<QuestionNotice>,
+    /// The title of the window shows the mode. `--no-title` takes precedence. Default: true.
+    pub title: Option<bool>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum QuestionNotice {
+    Panel,
+    Bell,
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
@@ -246,6 +268,7 @@ fn merge(own: UserFile, made: UserFile) -> UserFile {
         tool_list: own.tool_list.or(made.tool_list),
         shell: own.shell.or(made.shell),
         fetch: own.fetch.or(made.fetch),
+        run: own.run.or(made.run),
         steering: own.steering.or(made.steering),
         fast_answer_ms: own.fast_answer_ms.or(made.fast_answer_ms),
         providers,

@@ -13,15 +13,19 @@ use crate::acp::{
     CompactionStatus, CompactionUpdate, ConfigOptionUpdate, ContentBlock, ContentChunk, Cost,
     CurrentModeUpdate, Diff, MessageId, Meta, Notice, NoticeSeverity, Plan, PlanEntry, SessionConfigOption,
     SessionId, SessionInfoUpdate, SessionUpdate, Terminal, ToolCall, ToolCallContent, ToolCallId,
-    ToolCallLocation, ToolCallUpdate, ToolCallUpdateFields, ToolKind, Update, UsageUpdate,
+    ToolCallLocation, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields, ToolKind, Update, UsageUpdate,
 };
+use crate::client::ClientDisplay;
 use crate::conversation::content::{Location, ToolContent, clip, fitting};
 use crate::event::{Compaction, NoticeKind, SessionEvent, SwitchOutcome, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::Usage;
-use crate::text::one_line;
+use crate::text::{one_line, without_code_spans};
 
 /// Marks messages of Modegate itself, which the model never sees.
 pub const NOTICE_META: &str = "modegate/notice";
+
+/// Marks text that a permission request is about, and that the client would not show otherwise.
+pub const QUESTION_META: &str = "modegate/question";
 
 /// In a permission request: the MCP server that claims that the call only reads.
 pub const CLAIM_META: &str = "modegate/claim";
@@ -54,11 +58,12 @@ const PATHS: usize = 16 * 1024;
 /// Characters.
 const TITLE: usize = 200;
 
-/// Updates that only some clients accept.
+/// Updates that only some clients accept, and how the client displays the others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OptionalUpdates {
     pub compactions: bool,
     pub notices: bool,
+    pub display: ClientDisplay,
 }
 
 /// Passes the updates for an event to `send`, in order. `options` returns the config options after the event.
@@ -82,11 +87,13 @@ pub fn encode(
             send(SessionUpdate::ToolCall(call).into());
         }
         SessionEvent::ToolCall(call) if call.is_announced => {
-            send(SessionUpdate::ToolCallUpdate(call_details(call)).into());
+            send(SessionUpdate::ToolCallUpdate(call_details(call, accepted.display)).into());
         }
-        SessionEvent::ToolCall(call) => send(SessionUpdate::ToolCall(tool_call(call)).into()),
+        SessionEvent::ToolCall(call) => {
+            send(SessionUpdate::ToolCall(tool_call(call, accepted.display)).into());
+        }
         SessionEvent::ToolCallUpdate(update) => {
-            send(SessionUpdate::ToolCallUpdate(tool_call_update(update)).into());
+            send(SessionUpdate::ToolCallUpdate(tool_call_update(update, accepted.display)).into());
         }
         SessionEvent::Plan { entries } => send(SessionUpdate::Plan(plan(entries)).into()),
         SessionEvent::Title { title } => {
@@ -189,6 +196,15 @@ fn notice(
     });
 }
 
+/// Passes the text that a question is about to `send`.
+pub fn question(text: &str, id: &MessageId, mut send: impl FnMut(Update)) {
+    chunks(text, id, |chunk| {
+        let keys = [NOTICE_META, QUESTION_META];
+        let meta = Meta::from_iter(keys.map(|key| (key.to_owned(), Value::Bool(true))));
+        send(SessionUpdate::AgentMessageChunk(chunk.meta(meta)).into());
+    });
+}
+
 /// Makes the first sentence the title. A sentence that is too long for a title is also in the description.
 fn passing_notice(text: &str, severity: NoticeSeverity) -> Notice {
     let text = text.trim();
@@ -229,30 +245,68 @@ fn chunks(text: &str, id: &MessageId, mut send: impl FnMut(ContentChunk)) {
     }
 }
 
-fn tool_call(call: &ToolCallEvent) -> ToolCall {
-    ToolCall::new(call.id.clone(), title(&call.title))
+/// Titles of these kinds are Markdown, with code spans. Clients show the others as they are.
+pub fn has_code_spans(kind: ToolKind) -> bool {
+    !matches!(kind, ToolKind::Edit | ToolKind::Execute)
+}
+
+fn shown_title(text: &str, has_code_spans: bool, display: ClientDisplay) -> String {
+    if has_code_spans && !display.markdown_titles { title(&without_code_spans(text)) } else { title(text) }
+}
+
+fn tool_call(call: &ToolCallEvent, display: ClientDisplay) -> ToolCall {
+    ToolCall::new(call.id.clone(), shown_title(&call.title, has_code_spans(call.kind), display))
         .name(title(&call.name))
         .kind(call.kind)
         .locations(locations(&call.locations))
         .raw_input(Some(&call.arguments).filter(|arguments| !arguments.is_null()).map(raw_input))
 }
 
-fn call_details(call: &ToolCallEvent) -> ToolCallUpdate {
-    let whole = tool_call(call);
+fn call_details(call: &ToolCallEvent, display: ClientDisplay) -> ToolCallUpdate {
+    let whole = tool_call(call, display);
     let fields =
         ToolCallUpdateFields::new().title(whole.title).locations(whole.locations).raw_input(whole.raw_input);
     ToolCallUpdate::new(whole.tool_call_id, fields)
 }
 
-fn tool_call_update(update: &ToolCallUpdateEvent) -> ToolCallUpdate {
+fn tool_call_update(update: &ToolCallUpdateEvent, display: ClientDisplay) -> ToolCallUpdate {
     let mut fields = ToolCallUpdateFields::new().status(update.status);
+    let title = update.title.as_ref();
+    fields.title = title.map(|title| shown_title(&title.text, title.has_code_spans, display));
     if let Some(content) = &update.content {
         fields = fields.content(content.iter().map(tool_call_content).collect::<Vec<_>>());
         fields.locations = changed_lines(content);
     }
+    fields.raw_output = raw_output(update);
     let denied = update.denied.as_deref().map(|rule| Value::from(clip(rule, RAW_STRING)));
     let meta = denied.map(|rule| Meta::from_iter([(DENIED_META.to_owned(), rule)]));
     ToolCallUpdate::new(update.id.clone(), fields).meta(meta)
+}
+
+/// The texts of a command or a failure, for clients that show no content.
+fn raw_output(update: &ToolCallUpdateEvent) -> Option<Value> {
+    if update.exit_code.is_none() && update.status != ToolCallStatus::Failed {
+        return None;
+    }
+    let texts = update.content.iter().flatten().filter_map(|content| match content.lasting() {
+        ToolContent::Text(text) => Some(text.as_str()),
+        _ => None,
+    });
+    let mut output = json!({ "output": texts.collect::<Vec<_>>().join("\n") });
+    if let Some(code) = update.exit_code {
+        output["exitCode"] = code.into();
+    }
+    Some(output)
+}
+
+/// Repeats the title in an update about something else: some clients take its absence for no title.
+pub fn repeat_title(update: &mut Update, title: Option<&str>) {
+    let (Update::Schema(schema), Some(title)) = (update, title) else { return };
+    if let SessionUpdate::SessionInfoUpdate(info) = &mut **schema
+        && info.title.is_undefined()
+    {
+        *info = SessionInfoUpdate::new().title(clip(title, RAW_STRING).into_owned()).meta(info.meta.take());
+    }
 }
 
 /// Adds a display-only terminal to the announcement of a command. The client must know it before the first
@@ -292,20 +346,24 @@ pub fn call_for_permission(
     call: &ToolCallEvent,
     preview: &[ToolContent],
     claim: Option<&str>,
+    display: ClientDisplay,
 ) -> ToolCallUpdate {
     let name = &call.name;
-    let mut call = tool_call(call);
+    let mut call = tool_call(call, display);
     call.content = preview.iter().map(tool_call_content).collect();
     call.locations = changed_lines(preview).unwrap_or(call.locations);
     if let Some(server) = claim {
-        let text = format!(
-            "The MCP server {server} claims that {name} is read-only. Modegate cannot check the claim: the call may \
-             change anything that the server can change."
-        );
-        call.content.insert(0, text.into());
+        call.content.insert(0, claim_warning(server, name).into());
         call.meta.get_or_insert_default().insert(CLAIM_META.to_owned(), Value::from(server));
     }
     call.into()
+}
+
+pub fn claim_warning(server: &str, tool: &str) -> String {
+    format!(
+        "The MCP server {server} claims that {tool} is read-only. Modegate cannot check the claim: the call may \
+         change anything that the server can change."
+    )
 }
 
 /// Encodes tool content, whose size the tools have limited.
@@ -373,7 +431,7 @@ fn clip_strings(value: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::acp::{SessionModeId, ToolCallStatus};
+    use crate::acp::SessionModeId;
 
     const LINE: usize = 60 * 1024;
 
@@ -440,19 +498,15 @@ mod tests {
         let half = "\"".repeat(10_000);
         let mut content = ToolContent::diffs("/a".as_ref(), Some(&half), &half, 1);
         content.push(ToolContent::text(&half));
-        let result = SessionEvent::ToolCallUpdate(ToolCallUpdateEvent {
-            id: ToolCallId::new("c"),
-            status: ToolCallStatus::Completed,
-            content: Some(content),
-            result: None,
-            denied: None,
-        });
-        let denial = SessionEvent::ToolCallUpdate(ToolCallUpdateEvent {
-            id: ToolCallId::new("c"),
+        let result = SessionEvent::from(ToolCallUpdateEvent {
             status: ToolCallStatus::Failed,
-            content: None,
-            result: None,
+            content: Some(content),
+            ..ToolCallUpdateEvent::in_progress(ToolCallId::new("c"))
+        });
+        let denial = SessionEvent::from(ToolCallUpdateEvent {
+            status: ToolCallStatus::Failed,
             denied: Some("r".repeat(100_000).into()),
+            ..ToolCallUpdateEvent::in_progress(ToolCallId::new("c"))
         });
         for (event, is_cut) in [(&call, true), (&result, false), (&denial, true)] {
             let updates = updates(event);

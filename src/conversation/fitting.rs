@@ -54,47 +54,54 @@ enum Age {
     EarlierTurns,
 }
 
-/// Each stage, and the bytes that a piece keeps. A stage begins when the ones before it do not suffice.
-const STAGES: [(ContentKind, Age, usize); 14] = [
-    (ContentKind::Result, Age::Old, 2_000),
-    (ContentKind::Thought, Age::EarlierTurns, 0),
-    (ContentKind::Image, Age::Old, 0),
-    (ContentKind::Arguments, Age::Old, 1_000),
-    (ContentKind::Answer, Age::Old, 2_000),
-    // The share of each new result is computed.
-    (ContentKind::Result, Age::Any, 2_000),
-    (ContentKind::Image, Age::Any, 0),
-    (ContentKind::Arguments, Age::Any, 1_000),
-    (ContentKind::Note, Age::Any, 1_000),
-    (ContentKind::Result, Age::Any, 200),
-    (ContentKind::Arguments, Age::Any, 100),
-    (ContentKind::Answer, Age::Any, 200),
-    (ContentKind::Note, Age::Any, 200),
-    (ContentKind::Prompt, Age::Any, 2_000),
+#[derive(Debug, Clone, Copy)]
+enum Keep {
+    Bytes(usize),
+    /// The share of each new result in the bytes that are available, and at least these.
+    Share(usize),
+}
+
+/// Each stage, with the part that a piece keeps. A stage begins when the ones before it do not suffice.
+const STAGES: [(ContentKind, Age, Keep); 14] = [
+    (ContentKind::Result, Age::Old, Keep::Bytes(2_000)),
+    (ContentKind::Thought, Age::EarlierTurns, Keep::Bytes(0)),
+    (ContentKind::Image, Age::Old, Keep::Bytes(0)),
+    (ContentKind::Arguments, Age::Old, Keep::Bytes(1_000)),
+    (ContentKind::Answer, Age::Old, Keep::Bytes(2_000)),
+    (ContentKind::Result, Age::Any, Keep::Share(2_000)),
+    (ContentKind::Image, Age::Any, Keep::Bytes(0)),
+    (ContentKind::Arguments, Age::Any, Keep::Bytes(1_000)),
+    (ContentKind::Note, Age::Any, Keep::Bytes(1_000)),
+    (ContentKind::Result, Age::Any, Keep::Bytes(200)),
+    (ContentKind::Arguments, Age::Any, Keep::Bytes(100)),
+    (ContentKind::Answer, Age::Any, Keep::Bytes(200)),
+    (ContentKind::Note, Age::Any, Keep::Bytes(200)),
+    (ContentKind::Prompt, Age::Any, Keep::Bytes(2_000)),
 ];
 
 /// Shortens the messages until they have at most `budget` bytes, or until nothing is left to shorten.
 pub fn shorten(messages: &mut [Arc<Message>], newest: Option<&NewestPrompt>, budget: usize) -> Shortened {
     let before: usize = messages.iter().map(|message| bytes(message)).sum();
     let mut excess = before.saturating_sub(budget);
-    let last_reply = messages.iter().rposition(|message| message.role == Role::Assistant).unwrap_or_default();
-    // Without results behind it, a reply is as old as any other.
-    let last_reply =
-        if messages.last().is_some_and(|last| has_results(last)) { last_reply } else { messages.len() };
+    // Without results behind it, the last reply is as old as any other.
+    let old_end = if messages.last().is_some_and(|last| has_results(last)) {
+        messages.iter().rposition(|message| message.role == Role::Assistant).unwrap_or_default()
+    } else {
+        messages.len()
+    };
     let mut prompts = 0;
     for (kind, age, keep) in STAGES {
         if excess == 0 {
             break;
         }
         let end = match age {
-            Age::Old => last_reply,
+            Age::Old => old_end,
             Age::Any => messages.len(),
             Age::EarlierTurns => newest.map_or(0, |newest| newest.message),
         };
-        let keep = if (kind, age) == (ContentKind::Result, Age::Any) && keep > MIN_SAVED {
-            share(&messages[last_reply.min(messages.len())..], excess).max(keep)
-        } else {
-            keep
+        let keep = match keep {
+            Keep::Bytes(keep) => keep,
+            Keep::Share(least) => share(&messages[old_end..], excess).max(least),
         };
         for (at, message) in messages[..end].iter_mut().enumerate() {
             if excess == 0 {
@@ -110,18 +117,19 @@ pub fn shorten(messages: &mut [Arc<Message>], newest: Option<&NewestPrompt>, bud
     Shortened { saved: before.saturating_sub(after), prompts }
 }
 
-/// Leaves out images, oldest first, until at most `count` of at most `limit` bytes in Base64 are left. If it has
+/// Leaves out images, oldest first, until at most `max_count` of at most `max_bytes` in Base64 are left. If it has
 /// to leave out any, it goes down to half of both, so that the next images do not change the messages again.
 /// Keeps the images of the newest prompt.
 pub fn limit_images(
     messages: &mut [Arc<Message>],
     newest: Option<&NewestPrompt>,
-    (count, limit): (usize, usize),
+    max_count: usize,
+    max_bytes: usize,
 ) -> Shortened {
     let sizes: Vec<usize> =
         messages.iter().flat_map(|message| &message.blocks).filter_map(image_bytes).collect();
     let (mut number, mut size) = (sizes.len(), sizes.iter().sum::<usize>());
-    if number <= count && size <= limit {
+    if number <= max_count && size <= max_bytes {
         return Shortened::default();
     }
     let before: usize = messages.iter().map(|message| bytes(message)).sum();
@@ -131,7 +139,7 @@ pub fn limit_images(
         let images = (0..message.blocks.len())
             .filter(|at| !protected.contains(at) && image_bytes(&message.blocks[*at]).is_some());
         for at in images.collect::<Vec<_>>() {
-            if number <= count / 2 && size <= limit / 2 {
+            if number <= max_count / 2 && size <= max_bytes / 2 {
                 break;
             }
             number -= 1;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::fitting::{self, NewestPrompt, Shortened};
 use super::neutralise::{NeutralisedText, map_strings, neutralise, restore};
 use super::prompt_block::{MAX_PICTURE, PICTURES, picture, prompt_block};
-use crate::acp::{ImageContent, ToolCallId, ToolCallStatus};
+use crate::acp::{ImageContent, ToolCallId};
 use crate::event::{Compaction, InstructionSource, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::{Block, Image, Message, Role};
 
@@ -133,7 +133,7 @@ impl History {
     pub fn limit_images(&mut self, count: usize, bytes: usize) -> bool {
         self.images > 0 && {
             let left_out =
-                fitting::limit_images(&mut self.messages, self.newest_prompt.as_ref(), (count, bytes));
+                fitting::limit_images(&mut self.messages, self.newest_prompt.as_ref(), count, bytes);
             self.bytes = self.bytes.saturating_sub(left_out.saved);
             left_out.saved > 0
         }
@@ -234,7 +234,7 @@ impl History {
     fn update(&mut self, update: &ToolCallUpdateEvent) {
         let Some(result) = &update.result else { return };
         let Some(open) = self.index.get(&update.id).and_then(|at| self.open.get_mut(*at)) else { return };
-        let is_error = update.status == ToolCallStatus::Failed;
+        let is_error = !update.has_run();
         open.result = Some((neutralise(result).into_owned(), is_error));
         open.pictures = update
             .pictures()
@@ -411,12 +411,11 @@ mod tests {
     }
 
     fn result(id: &str, text: &str) -> SessionEvent {
-        SessionEvent::ToolCallUpdate(ToolCallUpdateEvent {
+        SessionEvent::from(ToolCallUpdateEvent {
             id: ToolCallId::new(id),
             status: ToolCallStatus::Completed,
-            content: None,
             result: Some(text.into()),
-            denied: None,
+            ..ToolCallUpdateEvent::in_progress(ToolCallId::new(id))
         })
     }
 

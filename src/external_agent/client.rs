@@ -20,20 +20,22 @@ use crate::acp::{
 };
 use crate::client::{Client, ClientCapabilities};
 use crate::external_agent::definition::{ExternalAgentDefinition, offered_mode};
-use crate::process::BrokerPolicy;
 use crate::process::program::Program;
 use crate::process::secrets::Secrets;
 use crate::process::shell::Shell;
+use crate::process::{BrokerPolicy, HostPattern};
 use command::{CallReply, ConnectionCommand, OnSuccess};
 pub use error::{ExternalAgentError, StartError};
+pub use login::{LOGIN_ARGUMENT, WrappedAgent};
 pub use start::StartingAgent;
 use state::AgentState;
-pub use terminal_program::{EXIT_META, JOB_META, PROGRAM_META};
+pub use terminal_program::{EXIT_META, JOB_META, PROGRAM_CALL, PROGRAM_META, REFUSED_META};
 
 mod command;
 mod connection;
 mod content;
 mod error;
+mod login;
 mod messages;
 mod requests;
 mod start;
@@ -104,7 +106,7 @@ impl ExternalAgent {
         client: Client,
         unwanted: impl Future<Output = ()>,
     ) -> Result<Self, StartError> {
-        StartingAgent::spawn(order, shell, (session, client)).await?.begin(unwanted).await
+        StartingAgent::spawn(order, shell, session, client).await?.begin(unwanted).await
     }
 
     pub fn about(&self) -> Option<&str> {
@@ -193,6 +195,11 @@ impl ExternalAgent {
             self.end().await;
         }
         Ok(StopReason::Cancelled)
+    }
+
+    /// Lets a brokered process connect to a further host.
+    pub async fn allow_host(&self, host: HostPattern) {
+        self.0.peer.program.allow_host(host).await;
     }
 
     /// Kills all processes. Returns true if all are confirmed gone.

@@ -61,8 +61,8 @@ pub struct ExternalAgentSandbox {
     /// Directories of the agent's state, absolute or starting with `~/`. Missing ones are created for the
     /// user only. They must not overlap the session's folders.
     pub state_dirs: Vec<PathBuf>,
-    /// Folders that a brokered agent changes in modes that allow changes, absolute or starting with `~/`, besides the
-    /// session's. Undo does not cover them.
+    /// Further folders that a brokered agent changes in modes that allow changes, absolute or starting with `~/`. Undo
+    /// does not cover them.
     #[serde(default)]
     pub write_dirs: Vec<PathBuf>,
     /// Additional arguments in the sandbox, after `args`.

@@ -6,7 +6,7 @@
 //! confirms a mode that requires the sandbox.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -27,6 +27,7 @@ use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::gate::Gate;
 use crate::lazy_channel::LazyChannel;
 use crate::permission::Ceilings;
+use crate::process::TerminalAccess;
 use crate::process::shell::Shell;
 pub use change::LIMIT as QUESTION_LIMIT;
 use change::{AskedChanges, Asker};
@@ -36,6 +37,7 @@ use permission::ForwardedRequest;
 use process::AgentProcess;
 use process_state::{ProcessAccess, ProcessState};
 pub use prompt::{PromptOutcome, ReadyAgent};
+pub use refused_act::RefusedAct;
 pub use retained_context::RetainedContext;
 
 mod change;
@@ -43,13 +45,15 @@ mod consents;
 mod git_data;
 mod host;
 mod message;
+mod model_note;
 mod moved_content;
 mod permission;
 mod process;
 mod process_state;
 mod prompt;
 mod question;
-mod refused;
+mod refusal_notices;
+mod refused_act;
 mod relay;
 mod restart;
 mod retained_context;
@@ -68,7 +72,7 @@ pub struct ExternalAgentSession {
     starts: u64,
     retained_context: RetainedContext,
     /// The agent's own mode before the sandbox.
-    previous_mode: Option<SessionModeId>,
+    mode_to_restore: Option<SessionModeId>,
     /// The user declined a restart without the sandbox.
     stays_sandboxed: bool,
     commands: Vec<AvailableCommand>,
@@ -94,6 +98,24 @@ pub struct ExternalAgentHost {
     pub readers: Readers,
 }
 
+impl ExternalAgentHost {
+    /// What messages call the process.
+    fn kind(&self) -> &'static str {
+        if self.is_terminal_program() { "program" } else { "agent" }
+    }
+
+    /// True for a program whose terminal has a line of Modegate at the start, and perhaps the panel.
+    fn has_terminal_host(&self) -> bool {
+        let definition = self.agent.external_agent.as_ref();
+        definition.is_some_and(|definition| definition.terminal_program == Some(TerminalAccess::Foreground))
+    }
+
+    /// True for a program that has a terminal, and no interface in the client.
+    fn is_terminal_program(&self) -> bool {
+        self.agent.external_agent.as_ref().is_some_and(|definition| definition.terminal_program.is_some())
+    }
+}
+
 /// Current limits of the session.
 pub struct AgentLimits {
     pub mode: SessionModeId,
@@ -115,7 +137,7 @@ impl ExternalAgentSession {
             waiting: Vec::new(),
             starts: 0,
             retained_context: RetainedContext::default(),
-            previous_mode: None,
+            mode_to_restore: None,
             stays_sandboxed: false,
             commands: Vec::new(),
             calls: HashMap::new(),
@@ -129,9 +151,10 @@ impl ExternalAgentSession {
         &mut self,
         events: u64,
         retained_context: RetainedContext,
-        previous_mode: Option<SessionModeId>,
+        mode_to_restore: Option<SessionModeId>,
     ) {
-        (self.starts, self.retained_context, self.previous_mode) = (events, retained_context, previous_mode);
+        (self.starts, self.retained_context, self.mode_to_restore) =
+            (events, retained_context, mode_to_restore);
     }
 
     /// Cancel-safe: a dropped call loses no message.
@@ -142,6 +165,11 @@ impl ExternalAgentSession {
     /// `None` while no process runs.
     pub fn client(&self) -> Option<&ExternalAgent> {
         self.process.as_ref()?.agent.as_ref()
+    }
+
+    /// Folder of the record of the changes of the running process. `None` if they are not recorded.
+    pub fn record(&self) -> Option<&Path> {
+        self.process.as_ref()?.record()
     }
 
     pub fn commands(&self) -> &[AvailableCommand] {
@@ -212,7 +240,7 @@ impl ExternalAgentSession {
                 }
                 self.close()
             }
-            AgentMessage::Relayed(relayed, send_permit) => self.relayed((relayed, send_permit), limits, gate),
+            AgentMessage::Relayed(relayed, send_permit) => self.relayed(relayed, send_permit, limits, gate),
             AgentMessage::Process(start, message) => {
                 if self.process.as_ref().is_none_or(|process| process.start != start) {
                     // The message is about an earlier process.
@@ -247,8 +275,8 @@ impl ExternalAgentSession {
             }
             ProcessMessage::Started(Ok(started)) => self.started(started, limits, gate),
             ProcessMessage::Started(Err(error)) => self.ended(&error, limits, gate),
-            ProcessMessage::Switched { previous_mode } => {
-                self.previous_mode = previous_mode;
+            ProcessMessage::Switched { mode_to_restore } => {
+                self.mode_to_restore = mode_to_restore;
                 let mut outputs = vec![self.retain()];
                 outputs.extend(self.follow(limits, gate));
                 outputs
@@ -275,7 +303,8 @@ impl ExternalAgentSession {
 
     fn relayed(
         &mut self,
-        (relayed, send_permit): (Relayed, Option<OwnedSemaphorePermit>),
+        relayed: Relayed,
+        send_permit: Option<OwnedSemaphorePermit>,
         limits: impl FnOnce() -> AgentLimits,
         gate: &mut Gate,
     ) -> Vec<AgentOutput> {

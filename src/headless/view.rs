@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 use super::report::{HeadlessReport, TokenCount};
 use crate::acp::{
     ContentBlock, Cost, MessageId, RequestPermissionRequest, SessionUpdate, StopReason, ToolCallContent,
-    ToolCallId, ToolCallStatus, ToolKind, Update,
+    ToolCallId, ToolCallStatus, ToolCallUpdate, ToolKind, Update,
 };
 use crate::conversation::acp_updates::{DENIED_META, NOTICE_META};
+use crate::conversation::open_calls::is_end;
 use crate::permission::{Address, AskReason, NO_USER};
 use crate::session::LastTurn;
 use crate::text;
@@ -47,6 +48,10 @@ fn last_line(content: Option<&[ToolCallContent]>) -> Option<String> {
     let ContentBlock::Text(text) = &content.content else { return None };
     let end = text.text.lines().last()?.strip_prefix('[')?.strip_suffix(']')?;
     Some(printable(end))
+}
+
+fn has_exit_code(update: &ToolCallUpdate) -> bool {
+    update.fields.raw_output.as_ref().is_some_and(|output| output.get("exitCode").is_some())
 }
 
 /// What the user can do about a call that needs permission.
@@ -163,12 +168,16 @@ impl<O: Write, P: Write> View<'_, O, P> {
                 }
                 self.print_heading(&call.tool_call_id, &call.title)
             }
-            SessionUpdate::ToolCallUpdate(update) if update.fields.title.is_some() => {
+            SessionUpdate::ToolCallUpdate(update)
+                if update.fields.title.is_some() && !update.fields.status.is_some_and(is_end) =>
+            {
                 let title = update.fields.title.clone().unwrap_or_default();
                 self.calls.entry(update.tool_call_id.clone()).or_default().title.clone_from(&title);
                 self.print_heading(&update.tool_call_id, &title)
             }
-            SessionUpdate::ToolCallUpdate(update) if update.fields.status == Some(ToolCallStatus::Failed) => {
+            SessionUpdate::ToolCallUpdate(update)
+                if update.fields.status == Some(ToolCallStatus::Failed) && !has_exit_code(update) =>
+            {
                 let call = self.calls.remove(&update.tool_call_id).unwrap_or_default();
                 let rule = update.meta.as_ref().and_then(|meta| meta.get(DENIED_META));
                 if rule.and_then(Value::as_str) == Some(NO_USER) {
@@ -186,16 +195,15 @@ impl<O: Write, P: Write> View<'_, O, P> {
                 };
                 // The first sentence names the mode, limit or rule.
                 let message = first_line(update.fields.content.as_deref());
-                let first = message.split_once(". ").map_or(message.as_str(), |(first, _)| first);
+                let message = message.strip_prefix("Denied: ").unwrap_or(&message);
+                let first = text::first_sentence(message);
                 let rule = rule.as_str().unwrap_or_default();
                 let line = format!("denied: {} ({rule})", first.trim_end_matches('.'));
                 self.print_result(&update.tool_call_id, &call.title, &line)?;
                 self.denied.push(call.title);
                 Ok(())
             }
-            SessionUpdate::ToolCallUpdate(update)
-                if update.fields.status == Some(ToolCallStatus::Completed) =>
-            {
+            SessionUpdate::ToolCallUpdate(update) if update.fields.status.is_some_and(is_end) => {
                 let call = self.calls.remove(&update.tool_call_id).filter(|call| call.is_command);
                 match (call, last_line(update.fields.content.as_deref())) {
                     (Some(call), Some(end)) => self.print_result(&update.tool_call_id, &call.title, &end),

@@ -21,6 +21,7 @@ use super::{ChildStdio, Command, Event, Exit, Streams, TerminalAccess, read};
 use crate::platform::files;
 #[cfg(not(target_os = "linux"))]
 use crate::sandbox;
+use crate::sandbox::host::HostPattern;
 use crate::sandbox::{BrokerPolicy, TEMPORARY_VARIABLES};
 use group::Group;
 
@@ -183,6 +184,9 @@ impl Process {
 
     /// There are no questions here.
     pub async fn answer(&mut self, _: u64, _: bool) {}
+
+    /// No host is refused here.
+    pub async fn allow_host(&mut self, _: HostPattern) {}
 
     /// Nothing waits here.
     pub async fn release(&mut self) {}

@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep_until};
 use super::secrets::Secrets;
 use super::{BrokerEvent, Event, Exit, JobState, Process, RecordState};
 use crate::sandbox::BrokerPolicy;
+use crate::sandbox::host::HostPattern;
 
 const MAX_LAST_ERROR: usize = 2 * 1024;
 
@@ -31,6 +32,7 @@ enum ProgramRequest {
     SaveRecord(oneshot::Sender<RecordState>),
     Release,
     Answer(u64, bool),
+    AllowHost(HostPattern),
 }
 
 #[derive(Debug, Clone, Default)]
@@ -57,18 +59,18 @@ pub struct ProgramEnd {
 pub struct Program {
     requests: mpsc::Sender<ProgramRequest>,
     status: watch::Receiver<ProgramStatus>,
-    questions: QuestionReceiver,
+    broker_events: BrokerEventReceiver,
     job: watch::Receiver<JobState>,
 }
 
 /// Taken once.
-type QuestionReceiver = Arc<Mutex<Option<mpsc::UnboundedReceiver<BrokerEvent>>>>;
+type BrokerEventReceiver = Arc<Mutex<Option<mpsc::UnboundedReceiver<BrokerEvent>>>>;
 
 impl Program {
     pub fn start(name: &str, process: Process, secrets: Secrets) -> Self {
         let (requests, to_task) = mpsc::channel(2);
         let (status_sender, status) = watch::channel(ProgramStatus::default());
-        let (to_questions, questions) = mpsc::unbounded_channel();
+        let (to_owner, broker_events) = mpsc::unbounded_channel();
         let (job_state, job) = watch::channel(JobState::Running);
         let run = ProgramTask {
             name: name.to_owned(),
@@ -80,12 +82,12 @@ impl Program {
             policy_replies: VecDeque::new(),
             record: RecordState::default(),
             record_replies: VecDeque::new(),
-            questions: to_questions,
+            broker_events: to_owner,
             job_state,
             failure_status: None,
         };
         tokio::spawn(run.run(to_task));
-        Self { requests, status, questions: Arc::new(Mutex::new(Some(questions))), job }
+        Self { requests, status, broker_events: Arc::new(Mutex::new(Some(broker_events))), job }
     }
 
     /// Kills the program. Returns true if no process is left.
@@ -108,13 +110,18 @@ impl Program {
         is_complete.await.unwrap_or(false)
     }
 
-    /// [`BrokerEvent::Asked`], [`BrokerEvent::Withdrawn`] and events about refused calls. Taken once.
-    pub fn take_questions(&self) -> Option<mpsc::UnboundedReceiver<BrokerEvent>> {
-        self.questions.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// All events but [`BrokerEvent::PolicySet`] and [`BrokerEvent::RecordSaved`], which answer requests. Taken once.
+    pub fn take_broker_events(&self) -> Option<mpsc::UnboundedReceiver<BrokerEvent>> {
+        self.broker_events.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     pub async fn answer(&self, number: u64, allows: bool) {
         self.request(ProgramRequest::Answer(number, allows)).await;
+    }
+
+    /// Lets a brokered program connect to a further host.
+    pub async fn allow_host(&self, host: HostPattern) {
+        self.request(ProgramRequest::AllowHost(host)).await;
     }
 
     pub async fn release(&self) {
@@ -183,7 +190,7 @@ struct ProgramTask {
     record_replies: VecDeque<oneshot::Sender<RecordState>>,
     /// State of the last record, unless it was requested.
     record: RecordState,
-    questions: mpsc::UnboundedSender<BrokerEvent>,
+    broker_events: mpsc::UnboundedSender<BrokerEvent>,
     job_state: watch::Sender<JobState>,
     failure_status: Option<i32>,
 }
@@ -207,6 +214,7 @@ impl ProgramTask {
                         self.process.save_record().await;
                     }
                     Some(ProgramRequest::Answer(number, allows)) => self.process.answer(number, allows).await,
+                    Some(ProgramRequest::AllowHost(host)) => self.process.allow_host(host).await,
                     Some(ProgramRequest::Release) => self.process.release().await,
                     Some(ProgramRequest::End) => {
                         listens = false;
@@ -270,7 +278,7 @@ impl ProgramTask {
             | BrokerEvent::HostRefused(_)
             | BrokerEvent::SocketRefused(_)
             | BrokerEvent::Refused(_) => {
-                let _ = self.questions.send(event);
+                let _ = self.broker_events.send(event);
             }
         }
     }

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use secrecy::{ExposeSecret, SecretString};
 
+pub use super::agent_limits::{AgentFolders, AgentNetwork};
 use super::made_caches::MadeCaches;
 use super::network_variables::NetworkVariables;
 use super::sandbox_paths::{SandboxPaths, User, outermost};
@@ -16,7 +17,6 @@ use super::trial::BrokerTrial;
 use super::{Command, Process, Processes, Streams, TerminalAccess};
 use crate::platform::files::real_place;
 use crate::sandbox::denied_reads::{DeniedReads, patterns_of};
-use crate::sandbox::host::AllowedHosts;
 use crate::sandbox::{BrokerPolicy, Brokered, Confinement, Egress, Support};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, schemars::JsonSchema)]
@@ -75,43 +75,6 @@ struct LazyConfinement {
     kind: CommandKind,
     confinement: OnceLock<Confinement>,
     complete: Box<dyn Fn() -> Confinement + Send + Sync>,
-}
-
-/// Folders of a brokered agent.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct AgentFolders<'a> {
-    /// The session's.
-    pub roots: &'a [PathBuf],
-    /// Written under every policy. They are absolute or begin with `~/`, as [`Self::write`] do.
-    pub state: &'a [PathBuf],
-    /// Changed as the policy says, and not recorded.
-    pub write: &'a [PathBuf],
-}
-
-/// Network of a brokered agent.
-#[derive(Debug, Clone)]
-pub struct AgentNetwork {
-    /// `None` if it is open under every policy.
-    pub hosts: Option<AllowedHosts>,
-    /// Until the first change of the policy.
-    pub first: Egress,
-    /// UNIX sockets that it may connect to while it may change something.
-    pub sockets: Vec<PathBuf>,
-}
-
-impl<'a> AgentFolders<'a> {
-    pub fn of(roots: &'a [PathBuf], state: &'a [PathBuf]) -> Self {
-        Self { roots, state, write: &[] }
-    }
-}
-
-impl AgentNetwork {
-    pub const OPEN: Self = Self { hosts: None, first: Egress::Open, sockets: Vec::new() };
-
-    /// Limited to these hosts where the policy allows no changes.
-    pub fn limited(hosts: AllowedHosts, policy: BrokerPolicy) -> Self {
-        Self { hosts: Some(hosts), first: Egress::under(policy), sockets: Vec::new() }
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -365,7 +328,8 @@ impl Shell {
 
     /// Tries the broker, once in the process. Returns true if external agents can use it.
     pub async fn try_broker(&self) -> bool {
-        self.0.support.broker() && self.0.broker_trial.run(self).await
+        // Few processes try it, and its future is large.
+        self.0.support.broker() && Box::pin(self.0.broker_trial.run(self)).await
     }
 
     /// Returns true if [`Self::try_broker`] has succeeded.

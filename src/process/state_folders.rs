@@ -1,4 +1,4 @@
-//! Folders of external agents besides the session's: state folders, which an agent writes in every mode, and those that
+//! Folders of external agents outside of the session's: state folders, which an agent writes in every mode, and those that
 //! it changes where the mode allows changes.
 
 use std::path::{Component, Path, PathBuf};

@@ -32,7 +32,9 @@ pub const CANCEL_REQUEST: &str = "$/cancel_request";
 pub fn requests(agent: Arc<Agent>) -> Methods {
     let mut table = RpcModule::from_arc(agent);
     row(&mut table, "initialize", |agent, request: InitializeRequest, _| async move {
-        Ok(agent.initialize(&request))
+        let mut response = agent.initialize(&request);
+        response.auth_methods.extend(agent.wrapped_auth_methods(&request).await);
+        Ok(response)
     });
     row(&mut table, "authenticate", |agent, request: AuthenticateRequest, _| async move {
         agent.authenticate(&request).await

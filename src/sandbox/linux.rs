@@ -1,5 +1,17 @@
 //! The sandbox on Linux: Landlock for files, seccomp for system calls, no capabilities. The supervisor's child
 //! calls [`confine`] right before it executes the command.
+//!
+//! | confinement | filter | a call without a rule |
+//! | --- | --- | --- |
+//! | `ReadOnly` | `syscalls` | `ENOSYS` |
+//! | `Agent` | `agent_syscalls`: the lists of `syscalls`, and further calls | `ENOSYS` |
+//! | `Brokered` | `broker_syscalls`: the filter for agents, with suspended calls; `network_syscalls` limits hosts | `ENOSYS` |
+//! | `Workspace` | `workspace_syscalls` | runs |
+//!
+//! A new call goes into `ALLOWED` of `syscalls` if read-only commands may have it, and into `BEYOND_READING` of
+//! `agent_syscalls`, with the reason, if only agents may. A call that programs handle better if it fails with `EPERM`
+//! goes into a group of refused calls in `syscalls`, from which both filters read. A call that the broker decides
+//! stays in these lists, and goes into one of `broker_syscalls`, too.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;

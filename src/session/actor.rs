@@ -268,8 +268,8 @@ impl Actor {
         let Self { workspace, decider, models, notes, .. } = self;
         decider.log.continue_after(stored.turns);
         models.restore(stored.chosen.as_ref(), &decider.policy, notes);
-        let restored = restore::restore((stored, source), workspace, decider, notes).await?;
-        self.external_agent.resume(restored.events, restored.retained_context, restored.previous_mode);
+        let restored = restore::restore(stored, source, workspace, decider, notes).await?;
+        self.external_agent.resume(restored.events, restored.retained_context, restored.mode_to_restore);
         // The client's prompt may be another than the one of the stored text.
         let is_kept = self.decider.policy.context.client_prompt.is_none();
         self.requests.resume(restored.system_prompt.filter(|_| is_kept), restored.transition);
@@ -346,6 +346,13 @@ impl Actor {
                 let undone = self.undo(turn, Undoer::CommandLine).await;
                 let _ = reply.send(undone);
             }
+            SessionCommand::ChangesSoFar(reply) => self.list_changes_so_far(reply),
+            SessionCommand::UndoSoFar { path, reply } => {
+                let _ = reply.send(self.undo_so_far(path).await);
+            }
+            SessionCommand::AllowHost { host, reply } => {
+                let _ = reply.send(self.allow_host(host).await);
+            }
             SessionCommand::LastTurn(reply) => {
                 let (changed_files, uncovered) = self
                     .checkpoints
@@ -410,7 +417,7 @@ impl Actor {
 
     async fn start(&mut self, prompt: Prompt) {
         // A client that neither loads the history nor gets the commands has not seen them.
-        self.notes.show_interruptions(&self.decider.log);
+        self.notes.show_interruptions(&mut self.decider.log);
         if let Some(prompt) = self.run_command(prompt).await {
             self.begin_turn(prompt).await;
         }

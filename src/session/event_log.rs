@@ -16,6 +16,7 @@ use crate::acp::{
 };
 use crate::chain::{Head, Link};
 use crate::client::{Client, ClientError, SessionSignal};
+use crate::conversation::message_breaks::MessageBreaks;
 use crate::conversation::open_calls::is_end;
 use crate::conversation::{Conversation, acp_updates, cost_after};
 use crate::event::{NoticeKind, SessionEvent, ToolCallEvent};
@@ -58,6 +59,8 @@ pub(super) struct EventLog {
     /// Why the session is not being recorded, as a clause.
     failure: Option<String>,
     updates: OptionalUpdates,
+    /// `None` if the client separates messages.
+    breaks: Option<MessageBreaks>,
     /// Working directory of terminals. `None` if the client does not show them.
     terminals_in: Option<PathBuf>,
 }
@@ -79,6 +82,7 @@ impl EventLog {
             has_told_failure: false,
             failure: None,
             updates: context.updates,
+            breaks: (!context.updates.display.separate_messages).then(MessageBreaks::default),
             terminals_in: context.capabilities.shows_output.then(|| cwd.to_owned()),
         }
     }
@@ -273,6 +277,15 @@ impl EventLog {
         };
         let id = &self.id;
         let cost = cost_after(self.conversation.cost, &event);
+        let title = self.conversation.title.as_deref();
+        if let (Some(breaks), SessionEvent::UserMessage { .. }) = (&mut self.breaks, &event) {
+            breaks.begin_turn();
+        }
+        // External agents separate their own messages.
+        let mut breaks = match event {
+            SessionEvent::ForwardedUpdate { .. } => None,
+            _ => self.breaks.as_mut(),
+        };
         acp_updates::encode(
             &event,
             self.updates,
@@ -282,6 +295,10 @@ impl EventLog {
                     acp_updates::announce_terminal(&mut update, id, cwd);
                 }
                 acp_updates::set_cost(&mut update, cost);
+                acp_updates::repeat_title(&mut update, title);
+                if let Some(breaks) = &mut breaks {
+                    breaks.separate(&mut update);
+                }
                 self.client.update(id.clone(), update, send_permit.take());
             },
         );
@@ -373,9 +390,28 @@ impl EventLog {
         self.client.update(self.id.clone(), update.into(), send_permit);
     }
 
+    /// Shows the text that a question about a call is about, without recording it.
+    pub(super) fn show_question(&mut self, call: &ToolCallId, text: &str) {
+        let message_id = MessageId::new(format!("msg_{call}"));
+        let mut updates = Vec::new();
+        acp_updates::question(text, &message_id, |update| updates.push(update));
+        self.send_separated(updates);
+    }
+
+    fn send_separated(&mut self, updates: Vec<Update>) {
+        for mut update in updates {
+            if let Some(breaks) = &mut self.breaks {
+                breaks.separate(&mut update);
+            }
+            self.send(update, None);
+        }
+    }
+
     /// Shows a notice without recording it.
-    pub(super) fn show(&self, notice: &SessionEvent) {
-        acp_updates::encode(notice, self.updates, Vec::new, |update| self.send(update, None));
+    pub(super) fn show(&mut self, notice: &SessionEvent) {
+        let mut updates = Vec::new();
+        acp_updates::encode(notice, self.updates, Vec::new, |update| updates.push(update));
+        self.send_separated(updates);
     }
 
     pub(super) fn post_unsaved(&mut self) {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -23,6 +24,7 @@ use crate::error::AgentError;
 use crate::gate::{Ended, Gate};
 use crate::model::{Effort, ModelId, TraceContext};
 use crate::permission::AskReason;
+use crate::process::HostPattern;
 use crate::session::insertion::PromptInsertion;
 use crate::store::ModeSource;
 use crate::workspace::Workspace;
@@ -65,6 +67,17 @@ pub(super) enum SessionCommand {
         reply: oneshot::Sender<Result<Undone, AgentError>>,
     },
     LastTurn(oneshot::Sender<LastTurn>),
+    /// Of an external agent whose turn runs.
+    ChangesSoFar(oneshot::Sender<Vec<ChangeSoFar>>),
+    UndoSoFar {
+        /// `None` for all changes.
+        path: Option<PathBuf>,
+        reply: oneshot::Sender<Result<Undone, AgentError>>,
+    },
+    AllowHost {
+        host: HostPattern,
+        reply: oneshot::Sender<Result<(), AgentError>>,
+    },
     Close(oneshot::Sender<Closed>),
 }
 
@@ -102,6 +115,23 @@ pub struct LastTurn {
     pub has_unrecorded_changes: bool,
     /// Why the turn is not recorded, as a clause.
     pub unrecorded: Option<String>,
+}
+
+/// A path that differs from its state before the turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangeSoFar {
+    pub path: PathBuf,
+    pub kind: DiffKind,
+    /// A unified diff without names, or a sentence about why there is none.
+    pub diff: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DiffKind {
+    Created,
+    Changed,
+    Deleted,
 }
 
 #[derive(Debug)]
@@ -347,6 +377,22 @@ impl SessionHandle {
 
     pub async fn last_turn(&self) -> Result<LastTurn, AgentError> {
         self.ask(SessionCommand::LastTurn).await
+    }
+
+    /// The changes of an external agent in the running turn. Empty if they are not recorded.
+    pub async fn changes_so_far(&self) -> Result<Vec<ChangeSoFar>, AgentError> {
+        self.ask(SessionCommand::ChangesSoFar).await
+    }
+
+    /// Undoes the change of one path in the running turn, or all changes. The turn goes on. The mode does not matter: it
+    /// limits the agent, not the user.
+    pub async fn undo_so_far(&self, path: Option<PathBuf>) -> Result<Undone, AgentError> {
+        self.ask(|reply| SessionCommand::UndoSoFar { path, reply }).await?
+    }
+
+    /// Lets the running external agent connect to a further host until its process ends.
+    pub async fn allow_host(&self, host: HostPattern) -> Result<(), AgentError> {
+        self.ask(|reply| SessionCommand::AllowHost { host, reply }).await?
     }
 
     pub fn workspace(&self) -> &Workspace {

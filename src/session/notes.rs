@@ -155,7 +155,7 @@ impl Notes {
     }
 
     /// Shows notices that the client has not seen, because it did not load the session.
-    pub(super) fn show_interruptions(&mut self, log: &EventLog) {
+    pub(super) fn show_interruptions(&mut self, log: &mut EventLog) {
         for notice in std::mem::take(&mut self.interruptions) {
             log.show(&notice);
         }

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::SessionContext;
 use crate::acp::{ContentBlock, MessageId, ToolCallId};
 use crate::client::Client;
-use crate::event::{NoticeKind, SessionEvent};
+use crate::event::{CallTitle, NoticeKind, SessionEvent};
 use crate::model::ModelError;
 use crate::session::mode::ancestry::TurnChanges;
 use crate::session::turn::message::TurnMessage;
@@ -67,6 +67,8 @@ pub(super) enum TurnError {
 pub(super) struct Announced {
     pub(super) id: ToolCallId,
     pub(super) tool: Option<(ToolSpec, Prepared)>,
+    /// `None` if the tool is unknown.
+    pub(super) title: Option<CallTitle>,
 }
 
 pub(super) type Prepared = Result<PreparedCall, ToolError>;

@@ -8,7 +8,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use crate::conversation::content::{Location, ToolContent};
-use crate::event::{Compaction, NoticeKind, SessionEvent, SwitchOutcome, ToolCallEvent, ToolCallUpdateEvent};
+use crate::event::{
+    CallTitle, Compaction, NoticeKind, SessionEvent, SwitchOutcome, ToolCallEvent, ToolCallUpdateEvent,
+};
 use crate::model::{Effort, ModelId, ProviderState, Usage};
 
 pub(super) fn write(event: &SessionEvent) -> (&'static str, Value) {
@@ -42,16 +44,7 @@ pub(super) fn write(event: &SessionEvent) -> (&'static str, Value) {
             ("tool_call_begun", json!({ "id": id, "name": name, "kind": kind }))
         }
         SessionEvent::ToolCall(call) => ("tool_call", write_call(call)),
-        SessionEvent::ToolCallUpdate(update) => (
-            "tool_call_update",
-            json!({
-                "id": update.id,
-                "status": update.status,
-                "content": update.content.as_ref().map(|all| all.iter().map(write_content).collect::<Vec<_>>()),
-                "result": update.result,
-                "denied": update.denied,
-            }),
-        ),
+        SessionEvent::ToolCallUpdate(update) => ("tool_call_update", write_update(update)),
         SessionEvent::Plan { entries } => ("plan", json!({ "entries": entries })),
         SessionEvent::Title { title } => ("title", json!({ "title": title })),
         SessionEvent::ModeChange { from, to, unconfirmed } => {
@@ -100,6 +93,14 @@ fn write_call(call: &ToolCallEvent) -> Value {
         "announced": call.is_announced,
         "locations": call.locations.iter().map(write_location).collect::<Vec<_>>(),
     })
+}
+
+fn write_update(update: &ToolCallUpdateEvent) -> Value {
+    let ToolCallUpdateEvent { id, status, title, content, result, denied, exit_code } = update;
+    let content = content.as_ref().map(|all| all.iter().map(write_content).collect::<Vec<_>>());
+    let body = json!({ "id": id, "status": status, "content": content, "result": result, "denied": denied });
+    let title = title.as_ref().map(|title| json!({ "text": title.text, "code_spans": title.has_code_spans }));
+    with(with(body, "title", title.as_ref()), "exit_code", exit_code.as_ref())
 }
 
 fn write_compaction(id: &str, stage: &Compaction) -> Value {
@@ -169,7 +170,7 @@ pub(super) fn read(kind: &str, body: &str) -> Result<SessionEvent, String> {
             kind: body.take("kind")?,
         },
         "tool_call" => SessionEvent::ToolCall(Box::new(read_call(&mut body)?)),
-        "tool_call_update" => SessionEvent::ToolCallUpdate(read_update(&mut body)?),
+        "tool_call_update" => read_update(&mut body)?.into(),
         "plan" => SessionEvent::Plan { entries: body.take("entries")? },
         "title" => SessionEvent::Title { title: body.take("title")? },
         "mode_change" => SessionEvent::ModeChange {
@@ -227,13 +228,21 @@ fn read_update(body: &mut EventBody) -> Result<ToolCallUpdateEvent, String> {
     let content: Option<Vec<Map<String, Value>>> = body.take("content")?;
     let content =
         content.map(|all| all.into_iter().map(read_content).collect::<Result<_, _>>()).transpose()?;
+    let title: Option<Map<String, Value>> = body.take("title")?;
+    let title = title.map(|map| read_title(EventBody(map))).transpose()?;
     Ok(ToolCallUpdateEvent {
         id: body.take("id")?,
         status: body.take("status")?,
+        title,
         content,
         result: body.take("result")?,
         denied: body.take::<Option<String>>("denied")?.map(Into::into),
+        exit_code: body.take("exit_code")?,
     })
+}
+
+fn read_title(mut body: EventBody) -> Result<CallTitle, String> {
+    Ok(CallTitle { text: body.take("text")?, has_code_spans: body.take("code_spans")? })
 }
 
 fn read_content(map: Map<String, Value>) -> Result<ToolContent, String> {
@@ -319,9 +328,11 @@ mod tests {
         let update = ToolCallUpdateEvent {
             id: ToolCallId::new("c"),
             status: ToolCallStatus::Failed,
+            title: Some(CallTitle { text: text(), has_code_spans: true }),
             content: Some(vec![ToolContent::Text(text()), diff]),
             result: Some(text()),
             denied: Some("access".into()),
+            exit_code: Some(3),
         };
         let done = Compaction::Done { summary: text(), preamble: text(), retained: 3 };
         let entry = PlanEntry::new("Look", PlanEntryPriority::High, PlanEntryStatus::InProgress);
@@ -365,8 +376,8 @@ mod tests {
                 kind: ToolKind::Edit,
             },
             SessionEvent::ToolCall(Box::new(call)),
-            SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::in_progress(ToolCallId::new("c"))),
-            SessionEvent::ToolCallUpdate(update),
+            ToolCallUpdateEvent::in_progress(ToolCallId::new("c")).into(),
+            update.into(),
             SessionEvent::Plan { entries: vec![entry] },
             SessionEvent::Title { title: text() },
             SessionEvent::ModeChange {

@@ -599,20 +599,20 @@ fn special_files_beside_the_store_are_errors() {
     for ending in files::COMPANIONS {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store.db");
-        Store::check(&path).unwrap();
+        Store::create_or_open(&path).unwrap();
         let companion = files::companion(&path, ending);
         let _ = fs::remove_file(&companion);
         make_fifo(&companion);
-        let errors =
-            [Store::check(&path), Store::inspect(&path)].map(|result| result.unwrap_err().to_string());
+        let errors = [Store::create_or_open(&path), Store::inspect(&path)]
+            .map(|result| result.unwrap_err().to_string());
         for error in errors {
             assert!(error.contains(&format!("store.db{ending} is not a file: remove it")), "{error}");
         }
         fs::remove_file(&companion).unwrap();
         fs::create_dir(&companion).unwrap();
-        assert!(Store::check(&path).is_err(), "a folder");
+        assert!(Store::create_or_open(&path).is_err(), "a folder");
         fs::remove_dir(&companion).unwrap();
-        Store::check(&path).unwrap();
+        Store::create_or_open(&path).unwrap();
     }
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.db");

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicUsize;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use rustix::io::Errno;
@@ -25,6 +25,7 @@ use crate::supervisor::protocol::{BrokerEvent, RefusalKind, RefusedCall, Supervi
 
 mod allowed_sockets;
 mod area;
+mod broker_threads;
 mod caller;
 mod egress;
 mod handler;
@@ -50,6 +51,7 @@ mod unix_address;
 mod waiting;
 
 use allowed_sockets::AllowedSockets;
+pub(in crate::supervisor) use broker_threads::BrokerThreads;
 use egress::EgressBroker;
 pub(in crate::supervisor) use egress::is_supported as limits_network;
 use handler::CallHandler;
@@ -70,9 +72,6 @@ use revoke::{HandedOver, Revoked};
 use shared_memory::SharedMemory;
 use terminals::Terminals;
 use tracee::Tracee;
-
-/// Threads that answer calls.
-const THREADS: usize = 2;
 
 /// Most processes that are named after a tightening.
 const MAX_REPORTED_WRITERS: usize = 8;
@@ -98,9 +97,9 @@ pub(super) struct Broker {
     waiting_calls: AtomicUsize,
     questions: ChangeQuestions,
     refused: RefusedCalls,
-    /// Calls that are answered by a thread of their own. `None` before [`Self::start`].
+    /// Calls that are answered by a thread of their own. `None` before [`BrokerThreads::start`].
     resumed: Option<Sender<ResumedCall>>,
-    /// Connection to Modegate. `None` without questions.
+    /// Connection to Modegate. `None` for a read-only command, of which nothing is reported.
     connection: Option<UnixStream>,
     /// `None` if the network is not limited.
     egress: Option<Arc<EgressBroker>>,
@@ -181,26 +180,6 @@ impl Broker {
     /// The command may open the controlling terminal of this process, which is also its own.
     pub(super) fn allow_own_terminal(&self) {
         self.terminals.add_own();
-    }
-
-    /// Starts the threads that answer calls and follow orders. They end with this process.
-    pub(super) fn start(mut self) -> io::Result<BrokerThreads> {
-        let (resumed, resumed_calls) = mpsc::channel();
-        self.resumed = Some(resumed);
-        let broker = Arc::new(self);
-        for _ in 0..THREADS {
-            let broker = Arc::clone(&broker);
-            threads::start("broker", move || broker.listen())?;
-        }
-        let asking = Arc::clone(&broker);
-        threads::start("questions", move || asking.withdraw_questions())?;
-        let (resuming, setting, saving) = (Arc::clone(&broker), Arc::clone(&broker), Arc::clone(&broker));
-        threads::follow("answers", resumed_calls, move |call| resuming.resume(call))?;
-        let (policies, new_policies) = mpsc::channel();
-        threads::follow("policies", new_policies, move |policy| setting.set_policy(policy))?;
-        let (saves, saves_to_make) = mpsc::channel();
-        threads::follow("records", saves_to_make, move |()| saving.save_record())?;
-        Ok(BrokerThreads { broker, policies, saves })
     }
 
     fn listen(self: Arc<Self>) {
@@ -325,8 +304,8 @@ impl Broker {
         self.report(BrokerEvent::RecordSaved(state));
     }
 
-    /// Saves the last record. All processes of the command are gone.
-    pub(super) fn save_last_record(&self) {
+    /// Clears shared memory, and saves the last record. All processes of the command are gone.
+    fn finish(&self) {
         self.memory.clear();
         if self.recorder.is_some() {
             let state = self.finish_record(true);
@@ -451,35 +430,5 @@ impl Broker {
                 CallAnswer::Error(Errno::from_io_error(&error).unwrap_or(Errno::PERM).raw_os_error())
             }
         }
-    }
-}
-
-/// The threads of a broker. Orders never wait: a thread may be at work for long. Modegate sends one order for each
-/// question, mode change and turn, so the queues need no bound.
-pub(super) struct BrokerThreads {
-    broker: Arc<Broker>,
-    policies: Sender<BrokerPolicy>,
-    saves: Sender<()>,
-}
-
-impl BrokerThreads {
-    /// [`BrokerEvent::PolicySet`] follows.
-    pub(super) fn set_policy(&self, policy: BrokerPolicy) {
-        // The thread ends with this process, here and below.
-        let _ = self.policies.send(policy);
-    }
-
-    /// Carries out or refuses a call that waits for an answer.
-    pub(super) fn answer_question(&self, question: u64, allows: bool) {
-        self.broker.resume_later(ResumedCall::Answered { question, allows });
-    }
-
-    /// [`BrokerEvent::RecordSaved`] follows.
-    pub(super) fn save_record(&self) {
-        let _ = self.saves.send(());
-    }
-
-    pub(super) fn save_last_record(&self) {
-        self.broker.save_last_record();
     }
 }

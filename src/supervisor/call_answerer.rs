@@ -48,14 +48,14 @@ impl CallAnswerer {
                 if request.terminal != TerminalAccess::None {
                     started.allow_own_terminal();
                 }
-                started.start().map(Self::Threads)
+                BrokerThreads::start(started).map(Self::Threads)
             }
             Confinement::ReadOnly { read, denied: Some(denied) } => {
                 let readable = read.iter().chain(own_folder).cloned().collect();
                 let roots = Roots::open(&[], &[], own_folder, &[])?;
                 let mut broker = Broker::new(listener, roots, BrokerPolicy::Nothing);
                 broker.limit_reads(limited_reads(denied, Some(readable))?);
-                broker.start().map(Self::Threads)
+                BrokerThreads::start(broker).map(Self::Threads)
             }
             _ => {
                 let roots = Roots::open(&[], &[], own_folder, &[])?;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::record::RecordState;
 use crate::path_bytes;
+use crate::sandbox::host::HostPattern;
 use crate::sandbox::{BrokerPolicy, Confinement};
 
 pub const BUILD: &str = env!("MODEGATE_VERSION");
@@ -60,7 +61,7 @@ pub enum TerminalAccess {
 }
 
 /// Sent to the supervisor after the request. Closing the connection kills the command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SupervisorOrder {
     /// Asks the command's process group for a graceful end.
@@ -75,6 +76,8 @@ pub enum SupervisorOrder {
         question: u64,
         allows: bool,
     },
+    /// Lets the command connect to a further host.
+    AllowHost(HostPattern),
 }
 
 /// Sent by the supervisor. [`Self::Gone`] is the last.
@@ -134,7 +137,8 @@ pub enum GuardReport {
     NothingLeft,
 }
 
-/// Events of a brokered command.
+/// Events of a brokered command. Modegate passes each on to the command's owner as it is. Reports about the process
+/// alone are variants of [`SupervisorReport`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BrokerEvent {
@@ -377,6 +381,10 @@ mod tests {
         prop_oneof![
             Just(SupervisorOrder::RequestExit),
             Just(SupervisorOrder::SetPolicy(BrokerPolicy::Ask)),
+            any::<u16>().prop_map(|number| {
+                let host = format!("*.example{number}.com:{}", number.max(1));
+                SupervisorOrder::AllowHost(host.parse().unwrap())
+            }),
             (any::<u64>(), any::<bool>())
                 .prop_map(|(question, allows)| SupervisorOrder::Answer { question, allows }),
         ]

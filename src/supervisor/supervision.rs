@@ -107,7 +107,7 @@ fn run_request(
     }
     let left_behind = end_all(&mut children, child);
     if let CallAnswerer::Threads(threads) = &supervision.answerer {
-        threads.save_last_record();
+        threads.finish();
     }
     Ok(left_behind)
 }
@@ -223,9 +223,13 @@ impl Supervision<'_> {
             (SupervisorOrder::Answer { question, allows }, CallAnswerer::Threads(threads)) => {
                 threads.answer_question(question, allows);
             }
+            (SupervisorOrder::AllowHost(host), CallAnswerer::Threads(threads)) => threads.allow_host(host),
             // The command is not brokered.
             (
-                SupervisorOrder::SaveRecord | SupervisorOrder::SetPolicy(_) | SupervisorOrder::Answer { .. },
+                SupervisorOrder::SaveRecord
+                | SupervisorOrder::SetPolicy(_)
+                | SupervisorOrder::Answer { .. }
+                | SupervisorOrder::AllowHost(_),
                 CallAnswerer::None | CallAnswerer::Here(_),
             ) => {}
         }

@@ -105,7 +105,8 @@ pub(super) struct PanelInput {
 }
 
 impl KeyReader {
-    pub(super) fn read(&mut self, typed: &[u8]) -> PanelInput {
+    /// `reads_text` is true while the keys are a text, which may be typed fast.
+    pub(super) fn read(&mut self, typed: &[u8], reads_text: bool) -> PanelInput {
         let mut bytes = std::mem::take(&mut self.unfinished);
         bytes.extend_from_slice(typed);
         let (mut input, mut at) = (PanelInput::default(), 0);
@@ -125,7 +126,7 @@ impl KeyReader {
             at += length;
         }
         // Some terminals do not mark pasted text.
-        if input.keys.iter().filter(|key| matches!(key, PressedKey::Char(_))).count() > 1 {
+        if !reads_text && input.keys.iter().filter(|key| matches!(key, PressedKey::Char(_))).count() > 1 {
             input.keys.retain(|key| !matches!(key, PressedKey::Char(_) | PressedKey::Enter));
         }
         input
@@ -283,7 +284,7 @@ mod tests {
             ("\x03", &[Control(b'c')]),
         ] {
             let mut reader = KeyReader::default();
-            let mut input = reader.read(typed.as_bytes());
+            let mut input = reader.read(typed.as_bytes(), false);
             input.keys.extend(reader.take_escape());
             assert_eq!((&*input.keys, &*input.replies), (expected, &b""[..]), "{typed:?}");
         }
@@ -305,7 +306,7 @@ mod tests {
                 let (mut keys, mut passed) = (Vec::new(), Vec::new());
                 let parts = if typed == "11" { vec![typed] } else { vec![&typed[..cut], &typed[cut..]] };
                 for part in parts {
-                    let input = reader.read(part.as_bytes());
+                    let input = reader.read(part.as_bytes(), false);
                     keys.extend(input.keys);
                     passed.extend(input.replies);
                 }
@@ -316,7 +317,8 @@ mod tests {
             }
         }
         let mut reader = KeyReader::default();
-        assert_eq!(reader.read(b"1").keys, [PressedKey::Char('1')], "the control");
+        assert_eq!(reader.read(b"1", false).keys, [PressedKey::Char('1')], "the control");
+        assert_eq!(reader.read(b"ab", true).keys, [PressedKey::Char('a'), PressedKey::Char('b')], "a search");
     }
 
     #[test]

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use super::keys::{KeyReader, PanelInput, PanelKey};
 use super::panel::{Panel, PanelEffect};
 use super::pending_bytes::PendingBytes;
-use super::screen_modes::ScreenModes;
+use super::screen_model::{ScreenModel, ScreenPicture};
+use super::screen_modes::{CoveredScreen, ScreenModes};
+use super::settings::{QuestionSignal, TerminalSettings};
 use super::window_title::WindowTitle;
 use crate::terminal_run::control::TerminalReport;
 
@@ -26,7 +28,9 @@ pub(super) struct Overlay {
     panel: Panel,
     key: Option<PanelKey>,
     opens_for_questions: bool,
+    keeps_main_screen: bool,
     modes: ScreenModes,
+    model: ScreenModel,
     /// Output that waits.
     held: Vec<u8>,
     is_open: bool,
@@ -57,23 +61,20 @@ pub(super) struct TypedInput {
 }
 
 impl Overlay {
-    pub(super) fn new(
-        panel: Panel,
-        key: Option<PanelKey>,
-        opens_for_questions: bool,
-        title: Option<WindowTitle>,
-    ) -> Self {
+    pub(super) fn new(panel: Panel, settings: &TerminalSettings, size: (u16, u16)) -> Self {
         Self {
             panel,
-            key,
-            opens_for_questions,
+            key: settings.key,
+            opens_for_questions: settings.questions == QuestionSignal::Panel,
+            keeps_main_screen: settings.keeps_main_screen,
             modes: ScreenModes::default(),
+            model: ScreenModel::new(size),
             held: Vec::new(),
             is_open: false,
             wanted: None,
             rings: false,
-            size: (80, 24),
-            title,
+            size,
+            title: settings.has_title.then(WindowTitle::default),
             keys: KeyReader::default(),
             escaped_at: None,
         }
@@ -99,6 +100,7 @@ impl Overlay {
             self.held.extend_from_slice(bytes);
         } else {
             self.modes.read(bytes);
+            self.model.read(bytes, self.modes.is_alternate());
             to_user.add(bytes);
             if let (Some(title), Some(new)) = (&mut self.title, self.modes.take_title()) {
                 title.program_changed(new);
@@ -110,7 +112,7 @@ impl Overlay {
     pub(super) fn input(&mut self, bytes: &[u8], now: Instant) -> TypedInput {
         let mut typed = TypedInput::default();
         if self.is_open {
-            let PanelInput { keys, replies } = self.keys.read(bytes);
+            let PanelInput { keys, replies } = self.keys.read(bytes, self.panel.reads_text());
             typed.to_program = replies;
             typed.effects.extend(keys.into_iter().map(|key| self.panel.key(key, now)));
             self.escaped_at = self.keys.has_escape().then_some(now);
@@ -161,8 +163,13 @@ impl Overlay {
         self.keys.take_escape().map(|key| self.panel.key(key, now))
     }
 
-    /// Opens the panel if that is wanted and the output permits it.
-    pub(super) fn advance(&mut self, size: (u16, u16), to_user: &mut PendingBytes, now: Instant) {
+    /// Opens the panel if that is wanted and the output permits it. Then returns an order.
+    pub(super) fn advance(
+        &mut self,
+        size: (u16, u16),
+        to_user: &mut PendingBytes,
+        now: Instant,
+    ) -> Option<PanelEffect> {
         if self.rings && self.modes.is_at_boundary() {
             self.rings = false;
             to_user.add(b"\x07");
@@ -172,22 +179,26 @@ impl Overlay {
         {
             to_user.add(title.update().as_bytes());
         }
-        let Some(wanted) = self.wanted.clone().filter(|_| !self.is_open) else { return };
+        let wanted = self.wanted.clone().filter(|_| !self.is_open)?;
         if !self.modes.is_at_boundary() {
             if now.saturating_duration_since(wanted.since) < BOUNDARY_TIMEOUT {
-                return;
+                return None;
             }
             self.output(CANCEL, to_user);
         }
         self.is_open = true;
         self.keys = KeyReader::default();
-        self.panel.open(wanted.is_for_question, now);
+        let effect = self.panel.open(wanted.is_for_question, now);
         to_user.add(&self.modes.enter_panel());
         self.resize(size, to_user);
+        Some(effect)
     }
 
     pub(super) fn resize(&mut self, size: (u16, u16), to_user: &mut PendingBytes) {
-        self.size = size;
+        if self.size != size {
+            self.size = size;
+            self.model.resize(size);
+        }
         self.draw(to_user);
     }
 
@@ -203,11 +214,20 @@ impl Overlay {
         if !std::mem::take(&mut self.is_open) {
             return false;
         }
-        to_user.add(&self.modes.leave_panel());
-        let needs_drawing = self.modes.is_alternate();
+        let mut needs_drawing = false;
+        let covered = if self.modes.is_alternate() || !self.keeps_main_screen {
+            let ScreenPicture { bytes, is_whole } = self.model.picture();
+            needs_drawing = !is_whole && self.modes.is_alternate();
+            CoveredScreen::Picture(bytes)
+        } else if self.modes.has_saved_cursor() {
+            CoveredScreen::SavedCursor(self.model.saved_cursor())
+        } else {
+            CoveredScreen::Kept
+        };
+        to_user.add(&self.modes.leave_panel(&covered));
         let held = std::mem::take(&mut self.held);
         self.output(&held, to_user);
-        needs_drawing || self.modes.is_alternate()
+        needs_drawing
     }
 
     /// Restores the title of the window.

@@ -1,4 +1,5 @@
-//! The panel of `modegate run`: the mode, questions and messages of the session. Knows neither the terminal nor a clock.
+//! The panel of `modegate run`: the mode, questions, changes, refused acts and messages of the session. Knows neither
+//! the terminal nor a clock.
 //!
 //! Keys are read as answers only a moment after their question appeared, so that none is taken for one by accident.
 
@@ -6,8 +7,15 @@ use std::time::{Duration, Instant};
 
 use super::keys::{PanelKey, PressedKey};
 use crate::terminal_run::control::{Order, TerminalQuestion, TerminalReport};
+use crate::text;
+use changes::ChangesView;
+use refusals::RefusalsView;
 
+mod changes;
 pub(super) mod frame;
+mod refusals;
+#[cfg(test)]
+mod tests;
 mod views;
 
 /// A key that comes sooner after a question appeared was not typed for it.
@@ -24,13 +32,19 @@ pub(super) struct Panel {
     phrase: Option<String>,
     session: PanelSession,
     questions: Vec<TerminalQuestion>,
+    /// Index of the question that is shown.
+    current: usize,
+    changes: ChangesView,
+    refusals: RefusalsView,
     messages: Vec<String>,
     /// The effect of the last key.
     hint: Option<String>,
     view: PanelView,
+    /// Waits for `y`.
+    undo: Option<UndoRequest>,
     /// Lines and columns that are scrolled away.
     scroll: (usize, usize),
-    /// When the first question appeared on the screen.
+    /// When the current question appeared on the screen.
     shown_at: Option<Instant>,
     /// Opened by a question, after whose answer the panel closes.
     is_for_question: bool,
@@ -40,16 +54,30 @@ pub(super) struct Panel {
 struct PanelSession {
     id: String,
     program: String,
+    folder: String,
     mode: String,
     is_confirmed: bool,
     modes: Vec<String>,
+    mode_descriptions: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PanelView {
     Overview,
+    /// A list of the open questions.
+    Questions,
     Modes,
     Messages,
+    Changes,
+    Diff,
+    Refusals,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum UndoRequest {
+    /// The selected path.
+    Selected,
+    All,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -68,9 +96,13 @@ impl Panel {
             phrase,
             session: PanelSession { is_confirmed: true, ..PanelSession::default() },
             questions: Vec::new(),
+            current: 0,
+            changes: ChangesView::default(),
+            refusals: RefusalsView::default(),
             messages: Vec::new(),
             hint: None,
             view: PanelView::Overview,
+            undo: None,
             scroll: (0, 0),
             shown_at: None,
             is_for_question: false,
@@ -78,45 +110,88 @@ impl Panel {
     }
 
     /// Called before the first frame.
-    pub(super) fn open(&mut self, is_for_question: bool, now: Instant) {
+    pub(super) fn open(&mut self, is_for_question: bool, now: Instant) -> PanelEffect {
         self.is_for_question = is_for_question;
-        self.view = PanelView::Overview;
-        self.hint = None;
-        self.show_question(now);
+        self.change_view(PanelView::Overview, now);
+        PanelEffect::Send(Order::ListChanges)
     }
 
     pub(super) fn has_questions(&self) -> bool {
         !self.questions.is_empty()
     }
 
+    /// True while typed text is a search.
+    pub(super) fn reads_text(&mut self) -> bool {
+        self.view == PanelView::Diff && self.changes.typed().is_some()
+    }
+
     /// Called for every report, whether the panel is open or not. Returns whether it should close.
     pub(super) fn report(&mut self, report: TerminalReport, now: Instant) -> PanelEffect {
         match report {
-            TerminalReport::State { session, program, mode, is_confirmed, modes, .. } => {
-                self.session = PanelSession { id: session, program, mode, is_confirmed, modes };
+            TerminalReport::State {
+                session: id,
+                program,
+                folder,
+                mode,
+                is_confirmed,
+                modes,
+                mode_descriptions,
+                ..
+            } => {
+                self.changes.set_folder(&folder);
+                self.session =
+                    PanelSession { id, program, folder, mode, is_confirmed, modes, mode_descriptions };
             }
             TerminalReport::Mode(mode) => self.mode_changed(mode, true),
             TerminalReport::Unconfirmed(mode) => self.mode_changed(mode, false),
             TerminalReport::Refused(reason) => self.hint = Some(format!("Refused: {reason}.")),
             TerminalReport::Notice(text) => self.add_message(text),
+            TerminalReport::Refusal(act) => self.refusals.add(act),
+            TerminalReport::Changes(changes) => self.changes.set(changes),
+            TerminalReport::Undone { count, remaining_folders } => {
+                let mut hint = format!("{} restored.", text::counted(count, "path was", "paths were"));
+                if !remaining_folders.is_empty() {
+                    hint.push_str(&format!(" Not empty, so they stay: {}.", remaining_folders.join(", ")));
+                }
+                self.hint = Some(hint);
+                if self.view == PanelView::Diff {
+                    self.view = PanelView::Changes;
+                    self.scroll = (0, 0);
+                }
+                return PanelEffect::Send(Order::ListChanges);
+            }
+            TerminalReport::HostAllowed(host) => {
+                self.refusals.host_allowed(&host);
+                self.hint = Some(format!("{host} is allowed now. The program has to try again."));
+            }
             TerminalReport::Asked(question) => {
                 self.questions.push(question);
                 if self.questions.len() == 1 {
-                    self.show_question(now);
+                    self.show_question(0, now);
                 }
             }
-            TerminalReport::Closed(number) => {
-                let is_first = self.questions.first().is_some_and(|question| question.number == number);
-                self.questions.retain(|question| question.number != number);
-                if is_first {
-                    self.show_question(now);
-                }
-                if self.questions.is_empty() && self.is_for_question {
-                    return PanelEffect::Close;
-                }
-            }
+            TerminalReport::Closed(number) => return self.closed(number, now),
             TerminalReport::Ended => return PanelEffect::Close,
             TerminalReport::Message(_) | TerminalReport::Stopped | TerminalReport::Continued => {}
+        }
+        PanelEffect::None
+    }
+
+    fn closed(&mut self, number: u64, now: Instant) -> PanelEffect {
+        let Some(position) = self.questions.iter().position(|question| question.number == number) else {
+            return PanelEffect::None;
+        };
+        self.questions.remove(position);
+        if position == self.current {
+            self.show_question(self.current.min(self.questions.len().saturating_sub(1)), now);
+        } else if position < self.current {
+            self.current -= 1;
+        }
+        if self.questions.is_empty() && self.view == PanelView::Questions {
+            self.change_view(PanelView::Overview, now);
+        }
+        if self.questions.is_empty() && self.is_for_question && self.view == PanelView::Overview {
+            return PanelEffect::Close;
         }
         PanelEffect::None
     }
@@ -140,7 +215,8 @@ impl Panel {
         self.messages.push(text);
     }
 
-    fn show_question(&mut self, now: Instant) {
+    fn show_question(&mut self, index: usize, now: Instant) {
+        self.current = index;
         self.shown_at = self.has_questions().then_some(now);
         self.scroll = (0, 0);
     }
@@ -159,29 +235,128 @@ impl Panel {
             self.hint = Some(TOO_EARLY.into());
             return PanelEffect::None;
         }
-        match key {
-            PressedKey::Control(_) if key == self.key.as_key() => return PanelEffect::CloseAndPass,
-            PressedKey::Up => self.scroll.0 = self.scroll.0.saturating_sub(1),
-            PressedKey::Down => self.scroll.0 += 1,
-            PressedKey::PageUp => self.scroll.0 = self.scroll.0.saturating_sub(10),
-            PressedKey::PageDown => self.scroll.0 += 10,
-            PressedKey::Left => self.scroll.1 = self.scroll.1.saturating_sub(8),
-            PressedKey::Right => self.scroll.1 += 8,
-            PressedKey::Home => self.scroll = (0, 0),
-            PressedKey::Escape | PressedKey::Char('q') if self.view == PanelView::Overview => {
-                return PanelEffect::Close;
+        if matches!(key, PressedKey::Control(_)) && key == self.key.as_key() {
+            return PanelEffect::CloseAndPass;
+        }
+        if let Some(request) = self.undo.take() {
+            return self.confirmed(key, request);
+        }
+        if self.reads_text() {
+            self.search_key(key);
+            return PanelEffect::None;
+        }
+        self.view_key(key, now)
+    }
+
+    fn view_key(&mut self, key: PressedKey, now: Instant) -> PanelEffect {
+        match (self.view, key) {
+            (PanelView::Overview, PressedKey::Escape | PressedKey::Char('q')) => return PanelEffect::Close,
+            (PanelView::Diff, PressedKey::Escape | PressedKey::Char('q')) => {
+                self.changes.end_search();
+                self.change_view(PanelView::Changes, now);
             }
-            PressedKey::Escape | PressedKey::Char('q') => self.change_view(PanelView::Overview),
-            PressedKey::Char('m') => self.change_view(PanelView::Modes),
-            PressedKey::Char('l') => self.change_view(PanelView::Messages),
-            PressedKey::Tab if self.questions.len() > 1 => {
-                self.questions.rotate_left(1);
-                self.show_question(now);
+            (_, PressedKey::Escape | PressedKey::Char('q')) => self.change_view(PanelView::Overview, now),
+            (PanelView::Changes, PressedKey::Up) => self.changes.select_before(),
+            (PanelView::Changes, PressedKey::Down) => self.changes.select_after(),
+            (PanelView::Changes, PressedKey::Enter | PressedKey::Right)
+                if self.changes.selected().is_some() =>
+            {
+                self.change_view(PanelView::Diff, now);
             }
-            PressedKey::Char(digit @ '1'..='9') => return self.choose(usize::from(digit as u8 - b'1'), now),
-            _ => {}
+            (PanelView::Changes | PanelView::Diff, PressedKey::Char('u'))
+                if self.changes.selected().is_some() =>
+            {
+                self.undo = Some(UndoRequest::Selected);
+            }
+            (PanelView::Changes | PanelView::Diff, PressedKey::Char('U'))
+                if self.changes.selected().is_some() =>
+            {
+                self.undo = Some(UndoRequest::All);
+            }
+            (PanelView::Changes, PressedKey::Char('r')) => return PanelEffect::Send(Order::ListChanges),
+            (PanelView::Diff, PressedKey::Char('/')) => self.changes.begin_search(),
+            (PanelView::Diff, PressedKey::Char('n')) => self.go_to_match(self.scroll.0, false),
+            (PanelView::Diff, PressedKey::Char('N')) => self.go_to_match(self.scroll.0, true),
+            (PanelView::Refusals, PressedKey::Up) => self.refusals.select_newer(),
+            (PanelView::Refusals, PressedKey::Down) => self.refusals.select_older(),
+            (PanelView::Refusals, PressedKey::Char('a')) => {
+                let order = self.refusals.host().map(|host| Order::AllowHost(host.to_owned()));
+                return order.map_or(PanelEffect::None, PanelEffect::Send);
+            }
+            (PanelView::Questions, PressedKey::Up) => self.current = self.current.saturating_sub(1),
+            (PanelView::Questions, PressedKey::Down) => {
+                self.current = (self.current + 1).min(self.questions.len().saturating_sub(1));
+            }
+            (PanelView::Questions, PressedKey::Enter | PressedKey::Tab) => {
+                self.change_view(PanelView::Overview, now);
+            }
+            (_, PressedKey::Tab) if self.questions.len() > 1 => self.change_view(PanelView::Questions, now),
+            (_, PressedKey::Char('m')) => self.change_view(PanelView::Modes, now),
+            (_, PressedKey::Char('l')) => self.change_view(PanelView::Messages, now),
+            (_, PressedKey::Char('d')) => self.change_view(PanelView::Refusals, now),
+            (_, PressedKey::Char('c')) => {
+                self.change_view(PanelView::Changes, now);
+                return PanelEffect::Send(Order::ListChanges);
+            }
+            (_, PressedKey::Char(digit @ '1'..='9')) => {
+                return self.choose(usize::from(digit as u8 - b'1'), now);
+            }
+            (_, key) => self.scroll_by(key),
         }
         PanelEffect::None
+    }
+
+    fn scroll_by(&mut self, key: PressedKey) {
+        let (lines, columns) = self.scroll;
+        self.scroll = match key {
+            PressedKey::Up => (lines.saturating_sub(1), columns),
+            PressedKey::Down => (lines.saturating_add(1), columns),
+            PressedKey::PageUp => (lines.saturating_sub(10), columns),
+            PressedKey::PageDown | PressedKey::Char(' ') => (lines.saturating_add(10), columns),
+            PressedKey::Left => (lines, columns.saturating_sub(8)),
+            PressedKey::Right => (lines, columns + 8),
+            PressedKey::Home => (0, 0),
+            // The frame knows the last line.
+            PressedKey::End => (usize::MAX, columns),
+            _ => self.scroll,
+        };
+    }
+
+    fn confirmed(&mut self, key: PressedKey, request: UndoRequest) -> PanelEffect {
+        if key != PressedKey::Char('y') {
+            return PanelEffect::None;
+        }
+        let path = match request {
+            UndoRequest::All => None,
+            UndoRequest::Selected => match self.changes.selected() {
+                Some(change) => Some(change.path.clone()),
+                None => return PanelEffect::None,
+            },
+        };
+        PanelEffect::Send(Order::Undo { path })
+    }
+
+    fn search_key(&mut self, key: PressedKey) {
+        match (self.changes.typed(), key) {
+            (Some(text), PressedKey::Char(typed)) => text.push(typed),
+            (Some(text), PressedKey::Backspace) => drop(text.pop()),
+            (Some(_), PressedKey::Enter) => {
+                self.changes.end_typing();
+                self.go_to_match(0, false);
+            }
+            (Some(_), PressedKey::Escape) => self.changes.end_search(),
+            _ => {}
+        }
+    }
+
+    fn go_to_match(&mut self, from: usize, is_backwards: bool) {
+        match self.changes.find(from, is_backwards) {
+            Some(line) => {
+                self.hint = None;
+                self.scroll.0 = line;
+            }
+            None => self.hint = Some("There is no match.".into()),
+        }
     }
 
     /// False if the question has just appeared.
@@ -189,127 +364,44 @@ impl Panel {
         self.shown_at.is_none_or(|shown_at| now.saturating_duration_since(shown_at) >= READING_TIME)
     }
 
-    fn change_view(&mut self, view: PanelView) {
+    fn change_view(&mut self, view: PanelView, now: Instant) {
         self.view = view;
         self.scroll = (0, 0);
         self.hint = None;
+        self.undo = None;
+        if view == PanelView::Overview {
+            self.show_question(self.current, now);
+        }
     }
 
     fn choose(&mut self, index: usize, now: Instant) -> PanelEffect {
         match self.view {
             PanelView::Modes => {
                 let Some(mode) = self.session.modes.get(index).cloned() else { return PanelEffect::None };
-                self.change_view(PanelView::Overview);
+                self.change_view(PanelView::Overview, now);
                 PanelEffect::Send(Order::SetMode(mode))
             }
             PanelView::Overview => self.answer(index, now),
-            PanelView::Messages => PanelEffect::None,
+            PanelView::Questions if index < self.questions.len() => {
+                self.current = index;
+                self.change_view(PanelView::Overview, now);
+                PanelEffect::None
+            }
+            PanelView::Questions
+            | PanelView::Messages
+            | PanelView::Changes
+            | PanelView::Diff
+            | PanelView::Refusals => PanelEffect::None,
         }
     }
 
     fn answer(&mut self, index: usize, now: Instant) -> PanelEffect {
-        let Some(question) = self.questions.first() else { return PanelEffect::None };
+        let Some(question) = self.questions.get(self.current) else { return PanelEffect::None };
         let Some(choice) = question.options.get(index) else { return PanelEffect::None };
         if !self.was_readable(now) {
             self.hint = Some(TOO_EARLY.into());
             return PanelEffect::None;
         }
         PanelEffect::Send(Order::Answer { number: question.number, option: choice.id.clone() })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::terminal_run::control::Choice;
-
-    fn question(number: u64) -> TerminalReport {
-        let options =
-            ["allow_once", "reject_once"].map(|id| Choice { id: id.into(), name: format!("Name of {id}") });
-        TerminalReport::Asked(TerminalQuestion {
-            number,
-            title: format!("Create file{number} (sh)"),
-            text: "By the program \"sh\".".into(),
-            options: options.into(),
-        })
-    }
-
-    fn panel() -> Panel {
-        let mut panel = Panel::new(PanelKey::default(), Some("amber fox".into()));
-        let state = TerminalReport::State {
-            session: "019-9907b3".into(),
-            program: "vim".into(),
-            folder: "/work".into(),
-            mode: "ask".into(),
-            is_confirmed: true,
-            modes: vec!["ask".into(), "plan".into(), "code".into()],
-            open_questions: 0,
-        };
-        panel.report(state, Instant::now());
-        panel
-    }
-
-    #[test]
-    fn answers_count_after_the_question_was_readable() {
-        let (mut panel, start) = (panel(), Instant::now());
-        panel.report(question(7), start);
-        panel.open(true, start);
-        assert_eq!(panel.key(PressedKey::Char('1'), start + READING_TIME / 2), PanelEffect::None);
-        let answer = |option: &str| PanelEffect::Send(Order::Answer { number: 7, option: option.into() });
-        let later = start + READING_TIME;
-        assert_eq!(panel.key(PressedKey::Char('9'), later), PanelEffect::None);
-        assert_eq!(panel.key(PressedKey::Char('2'), later), answer("reject_once"));
-        assert_eq!(panel.report(TerminalReport::Closed(7), later), PanelEffect::Close);
-    }
-
-    #[test]
-    fn next_question_takes_no_key_of_the_one_before() {
-        let (mut panel, start) = (panel(), Instant::now());
-        panel.report(question(1), start);
-        panel.report(question(2), start);
-        panel.open(true, start);
-        let later = start + READING_TIME;
-        panel.key(PressedKey::Char('1'), later);
-        assert_eq!(panel.report(TerminalReport::Closed(1), later), PanelEffect::None);
-        assert_eq!(panel.key(PressedKey::Char('1'), later), PanelEffect::None);
-        let answer = Order::Answer { number: 2, option: "allow_once".into() };
-        assert_eq!(panel.key(PressedKey::Char('1'), later + READING_TIME), PanelEffect::Send(answer));
-    }
-
-    #[test]
-    fn mode_is_chosen_and_the_panel_closed() {
-        let (mut panel, now) = (panel(), Instant::now());
-        panel.open(false, now);
-        assert_eq!(panel.key(PressedKey::Char('3'), now), PanelEffect::None);
-        panel.key(PressedKey::Char('m'), now);
-        assert_eq!(panel.key(PressedKey::Char('3'), now), PanelEffect::Send(Order::SetMode("code".into())));
-        assert_eq!(panel.key(PressedKey::Escape, now), PanelEffect::Close);
-        assert_eq!(panel.key(PressedKey::Control(b']'), now), PanelEffect::CloseAndPass);
-    }
-
-    #[test]
-    fn frames_fit_every_size_and_have_the_options() {
-        let (mut panel, now) = (panel(), Instant::now());
-        panel.report(question(1), now);
-        panel.report(TerminalReport::Notice("refused \x1b[31m example.com".into()), now);
-        for (columns, rows) in [(80, 24), (40, 12), (200, 60), (1, 1), (3, 2)] {
-            for view in [PanelView::Overview, PanelView::Modes, PanelView::Messages] {
-                panel.change_view(view);
-                let text = String::from_utf8(panel.frame(columns, rows)).unwrap();
-                assert!(!text.contains("\x1b[31m example"), "text of others is no sequence");
-                if columns >= 40 && view == PanelView::Overview {
-                    for part in [
-                        "ask mode",
-                        "amber fox",
-                        "Create file1 (sh)",
-                        " 1 ",
-                        "Name of allow_once",
-                        "Name of rej",
-                    ] {
-                        assert!(text.contains(part), "{columns}x{rows} {part}: {text:?}");
-                    }
-                }
-            }
-        }
     }
 }

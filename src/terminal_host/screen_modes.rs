@@ -14,10 +14,23 @@ const ALTERNATE: [u16; 3] = [47, 1047, 1049];
 
 const CURSOR_VISIBLE: u16 = 25;
 
+/// Positions are relative to the margins.
+const ORIGIN: u16 = 6;
+
 const ESCAPE: u8 = 0x1b;
 
 /// In bytes.
 const LONGEST_CHARACTER: usize = 4;
+
+/// The part of the program's screen that the terminal does not keep.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum CoveredScreen {
+    Kept,
+    /// Draws the screen.
+    Picture(Vec<u8>),
+    /// Saves the cursor that the program has saved.
+    SavedCursor(Vec<u8>),
+}
 
 /// Follows the output of a program.
 #[derive(Default)]
@@ -40,6 +53,8 @@ struct Settings {
     other_keys: u16,
     /// First and last line of the scroll region.
     margins: Option<(u16, u16)>,
+    /// The program has saved the cursor on the main screen.
+    has_saved_cursor: bool,
     /// A title that was not taken yet.
     new_title: Option<String>,
 }
@@ -69,6 +84,11 @@ impl ScreenModes {
         self.settings.is_alternate
     }
 
+    /// True if the saved cursor of the main screen is the program's, and not relative to margins.
+    pub(super) fn has_saved_cursor(&self) -> bool {
+        self.settings.has_saved_cursor && !self.settings.modes.contains(&ORIGIN)
+    }
+
     /// Makes the screen and the keys usable for the panel.
     pub(super) fn enter_panel(&self) -> Vec<u8> {
         let Settings { modes, is_alternate, inserts, has_application_keypad, other_keys, margins, .. } =
@@ -94,8 +114,8 @@ impl ScreenModes {
         text.into_bytes()
     }
 
-    /// Restores all that [`Self::enter_panel`] has changed, apart from the picture of an alternate screen.
-    pub(super) fn leave_panel(&self) -> Vec<u8> {
+    /// Restores all that [`Self::enter_panel`] has changed.
+    pub(super) fn leave_panel(&self, covered: &CoveredScreen) -> Vec<u8> {
         let Settings {
             modes,
             is_alternate,
@@ -106,24 +126,34 @@ impl ScreenModes {
             hides_cursor,
             ..
         } = &self.settings;
-        let mut text = "\x1b[?2004l\x1b[<1u\x1b[0m\x1b[2J\x1b[H".to_owned();
+        let mut text = b"\x1b[?2004l\x1b[<1u\x1b[0m\x1b[2J\x1b[H".to_vec();
         if let Some((top, bottom)) = margins {
-            text.push_str(&format!("\x1b[{top};{bottom}r"));
+            text.extend(format!("\x1b[{top};{bottom}r").bytes());
         }
-        for mode in modes {
-            text.push_str(&format!("\x1b[?{mode}h"));
-        }
+        // Positions of the picture are not relative to the margins.
+        let (late, early): (Vec<u16>, Vec<u16>) =
+            modes.iter().partition(|mode| **mode == ORIGIN && *is_alternate);
+        text.extend(early.iter().flat_map(|mode| format!("\x1b[?{mode}h").into_bytes()));
         if *other_keys > 0 {
-            text.push_str(&format!("\x1b[>4;{other_keys}m"));
+            text.extend(format!("\x1b[>4;{other_keys}m").bytes());
         }
+        if !is_alternate {
+            // Also restores the cursor, which some of the settings have moved.
+            text.extend(b"\x1b[?1049l");
+        }
+        match covered {
+            CoveredScreen::Kept => {}
+            CoveredScreen::Picture(bytes) | CoveredScreen::SavedCursor(bytes) => text.extend(bytes),
+        }
+        text.extend(late.iter().flat_map(|mode| format!("\x1b[?{mode}h").into_bytes()));
         let sets = [
             (*inserts, "\x1b[4h"),
             (*has_application_keypad, "\x1b="),
-            (!is_alternate, "\x1b[?1049l"),
+            (*hides_cursor, "\x1b[?25l"),
             (!hides_cursor, "\x1b[?25h"),
         ];
-        text.extend(sets.iter().filter(|(is_set, _)| *is_set).map(|(_, set)| *set));
-        text.into_bytes()
+        text.extend(sets.iter().filter(|(is_set, _)| *is_set).flat_map(|(_, set)| set.bytes()));
+        text
     }
 }
 
@@ -145,6 +175,7 @@ impl Perform for Settings {
         let number = |at: usize| numbers.get(at).copied().unwrap_or_default();
         match (intermediates, action) {
             (b"?", 'h' | 'l') => numbers.iter().for_each(|mode| self.set_private(*mode, action == 'h')),
+            (b"", 's') if params.is_empty() && !self.is_alternate => self.has_saved_cursor = true,
             (b"", 'h' | 'l') if numbers.contains(&4) => self.inserts = action == 'h',
             (b"", 'r') => {
                 let (top, bottom) = (number(0).max(1), number(1));
@@ -168,6 +199,7 @@ impl Perform for Settings {
 
     fn esc_dispatch(&mut self, intermediates: &[u8], _ignored: bool, byte: u8) {
         match (intermediates, byte) {
+            (b"", b'7') => self.has_saved_cursor |= !self.is_alternate,
             (b"", b'=') => self.has_application_keypad = true,
             (b"", b'>') => self.has_application_keypad = false,
             (b"", b'c') => *self = Self::default(),
@@ -187,7 +219,7 @@ mod tests {
         let mut modes = ScreenModes::default();
         modes.read(output.as_bytes());
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        (text(modes.enter_panel()), text(modes.leave_panel()))
+        (text(modes.enter_panel()), text(modes.leave_panel(&CoveredScreen::Kept)))
     }
 
     proptest! {

@@ -12,6 +12,8 @@ pub struct TerminalSettings {
     pub is_quiet: bool,
     /// The title of the window shows the mode.
     pub has_title: bool,
+    /// The terminal keeps the main screen while the alternate one is shown.
+    pub keeps_main_screen: bool,
 }
 
 /// How a question makes itself known.

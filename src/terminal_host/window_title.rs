@@ -1,4 +1,6 @@
-//! The title of the window: the mode, and the title of the program. Pure.
+//! The title of the window: the mode, whether a question is open, and the title of the program. Pure.
+
+use std::collections::BTreeSet;
 
 use crate::terminal_run::control::TerminalReport;
 use crate::text;
@@ -8,6 +10,8 @@ const MAX_TITLE: usize = 200;
 #[derive(Debug, Default)]
 pub(super) struct WindowTitle {
     mode: Option<String>,
+    /// Numbers of the open questions.
+    questions: BTreeSet<u64>,
     /// The program's own title, or at first its name.
     program: String,
     is_outdated: bool,
@@ -30,6 +34,13 @@ impl WindowTitle {
                 self.mode = Some(mode.clone());
                 self.is_outdated = true;
             }
+            TerminalReport::Asked(question) => {
+                self.is_outdated |= self.questions.is_empty();
+                self.questions.insert(question.number);
+            }
+            TerminalReport::Closed(number) => {
+                self.is_outdated |= self.questions.remove(number) && self.questions.is_empty();
+            }
             _ => {}
         }
     }
@@ -44,7 +55,8 @@ impl WindowTitle {
         self.is_outdated = false;
         let save = if std::mem::replace(&mut self.is_saved, true) { "" } else { "\x1b[22;2t" };
         let mode = self.mode.as_deref().unwrap_or_default();
-        let title = text::visible_line(&format!("[{mode}] {}", self.program));
+        let question = if self.questions.is_empty() { "" } else { " ?" };
+        let title = text::visible_line(&format!("[{mode}{question}] {}", self.program));
         format!("{save}\x1b]2;{}\x07", text::start(&title, MAX_TITLE))
     }
 
@@ -57,6 +69,24 @@ impl WindowTitle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::terminal_run::control::TerminalQuestion;
+
+    #[test]
+    fn title_tells_of_open_questions() {
+        let mut title = WindowTitle::default();
+        title.report(&TerminalReport::Mode("ask".into()));
+        title.update();
+        for number in [1, 2] {
+            let question =
+                TerminalQuestion { number, title: String::new(), text: String::new(), options: Vec::new() };
+            title.report(&TerminalReport::Asked(question));
+        }
+        assert!(title.is_outdated() && title.update().contains("[ask ?] "));
+        title.report(&TerminalReport::Closed(1));
+        assert!(!title.is_outdated(), "one is open");
+        title.report(&TerminalReport::Closed(2));
+        assert!(title.is_outdated() && title.update().contains("[ask] "));
+    }
 
     #[test]
     fn title_has_the_mode_and_that_of_the_program() {

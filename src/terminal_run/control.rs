@@ -16,6 +16,9 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 
 use super::origin;
+pub use crate::external_agent::session::RefusedAct;
+use crate::path_bytes;
+pub use crate::session::DiffKind;
 
 const EXTENSION: &str = "sock";
 
@@ -34,6 +37,15 @@ pub enum Order {
         number: u64,
         option: String,
     },
+    /// [`TerminalReport::Changes`] follows.
+    ListChanges,
+    /// Undoes the program's change of one path, or all changes. [`TerminalReport::Undone`] follows.
+    Undo {
+        #[serde(with = "path_bytes::option")]
+        path: Option<PathBuf>,
+    },
+    /// Lets the program connect to a host until it ends.
+    AllowHost(String),
     /// Continues the stopped program. From the process that has the user's terminal.
     Continue {
         is_foreground: bool,
@@ -54,6 +66,10 @@ pub enum TerminalReport {
         is_confirmed: bool,
         /// Ids of the modes that can be set.
         modes: Vec<String>,
+        /// The purposes of these modes.
+        mode_descriptions: Vec<String>,
+        /// True if all changes failed when the program started.
+        is_read_only: bool,
         /// Number of the questions that follow.
         open_questions: usize,
     },
@@ -67,6 +83,17 @@ pub enum TerminalReport {
     /// The question with this number needs no answer any more.
     Closed(u64),
     Notice(String),
+    Refusal(RefusedAct),
+    /// The changes so far.
+    Changes(Vec<ChangedPath>),
+    Undone {
+        /// Number of restored paths.
+        count: usize,
+        /// Folders that stay, because they contain other entries.
+        remaining_folders: Vec<String>,
+    },
+    /// The program may connect to this host.
+    HostAllowed(String),
     Ended,
     /// A line for the user's terminal, from here on to the process that has it.
     Message(String),
@@ -87,6 +114,15 @@ pub struct TerminalQuestion {
 pub struct Choice {
     pub id: String,
     pub name: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangedPath {
+    #[serde(with = "path_bytes")]
+    pub path: PathBuf,
+    pub kind: DiffKind,
+    /// A unified diff without names, or a sentence about why there is none.
+    pub diff: String,
 }
 
 pub enum TerminalMessage {

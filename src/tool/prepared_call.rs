@@ -30,6 +30,8 @@ pub struct PreparedCall {
     /// True if the work continues after the turn.
     pub is_background: bool,
     pub preview: Preview,
+    /// True if the title says all that the texts of the preview say.
+    pub is_in_title: bool,
     pub action: CallAction,
 }
 
@@ -117,6 +119,7 @@ impl PreparedCall {
             address: None,
             is_background: false,
             preview: Preview::Content(Vec::new()),
+            is_in_title: false,
             action,
         }
     }

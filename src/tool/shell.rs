@@ -12,7 +12,7 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 
 use self::command_line::CommandLine;
-use self::job::{JobNotes, JobSandbox, JobSpec};
+use self::job::{JobEnd, JobNotes, JobSandbox, JobSpec};
 use self::snapshot::{begin, report_when_done};
 use super::agent::background::BackgroundRole;
 use super::{Job, PreparedCall, Preview, RunContext, SessionState, Tool, ToolError, ToolOutput, ToolSpec};
@@ -179,9 +179,11 @@ impl Start {
     {
         let commands = self.parsed.to_commands(self.elsewhere.as_deref(), self.stays_inside);
         let preview = Preview::Content(self.preview());
+        let is_in_title = self.title() == visible(self.line.trim()) && self.elsewhere.is_none();
         PreparedCall {
             commands,
             preview,
+            is_in_title,
             ..PreparedCall::on_state(title, |context, state| run(self, context, state))
         }
     }
@@ -301,6 +303,7 @@ impl ShellCommand {
         let job_snapshot =
             job_snapshot.ok_or_else(|| ToolError::Failed("Modegate lost track of the command.".into()))?;
         let text = job_snapshot.describe();
+        let exit_code = job_snapshot.end.as_ref().and_then(JobEnd::exit_code);
         match job_snapshot.end {
             Some(end) if !end.is_own() => Err(ToolError::Failed(text)),
             _ => {
@@ -308,7 +311,7 @@ impl ShellCommand {
                 if is_terminal {
                     output = ToolContent::Terminal { id: client_io.terminal_id(), shown: Box::new(output) };
                 }
-                Ok(ToolOutput { content: vec![output], text, ..ToolOutput::default() })
+                Ok(ToolOutput { content: vec![output], text, exit_code, ..ToolOutput::default() })
             }
         }
     }

@@ -17,6 +17,8 @@ pub struct LaunchOptions {
     pub agent: Option<String>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub no_exit: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub accept_all: bool,
     /// Such as `offline`, `scripted` or PROVIDER/NAME.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,

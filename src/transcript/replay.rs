@@ -203,6 +203,8 @@ impl TranscriptReplay {
         }
         if self.options.no_exit || recorded.no_exit {
             command.arg("--no-exit");
+        } else if self.options.accept_all || recorded.accept_all {
+            command.arg("--accept-all");
         }
         let mut subagent = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut stdin = subagent.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;

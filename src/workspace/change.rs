@@ -64,18 +64,25 @@ pub(super) struct Attempt<'a> {
     pub recorded: Recorded,
 }
 
+struct Preparation<'a> {
+    plan: &'a Attempt<'a>,
+    temporaries: &'a mut Temporaries,
+    /// Removed again after a failure.
+    new_folders: Vec<Target>,
+}
+
 #[derive(Debug)]
 pub(super) struct ChangeFailure {
     pub error: FileError,
     /// True if all performed steps were undone.
     pub is_clean: bool,
     /// A file that cannot be replaced. Another attempt may write it in place.
-    pub in_place: Option<PathBuf>,
+    pub unreplaceable: Option<PathBuf>,
 }
 
 impl From<FileError> for ChangeFailure {
     fn from(error: FileError) -> Self {
-        Self { error, is_clean: true, in_place: None }
+        Self { error, is_clean: true, unreplaceable: None }
     }
 }
 
@@ -90,26 +97,25 @@ pub(super) fn carry_out(
     touched: HashSet<PathBuf>,
     temporaries: &mut Temporaries,
 ) -> Result<(), ChangeFailure> {
-    let mut made = Vec::new();
-    let outcome = perform(plan, cancel, touched, (temporaries, &mut made));
-    outcome.inspect_err(|_| remove_folders(&made))
+    let mut preparation = Preparation { plan, temporaries, new_folders: Vec::new() };
+    let outcome = perform(&mut preparation, cancel, touched);
+    outcome.inspect_err(|_| remove_folders(&preparation.new_folders))
 }
 
 fn perform(
-    plan: &Attempt<'_>,
+    preparation: &mut Preparation<'_>,
     cancel: &CancellationToken,
     mut touched: HashSet<PathBuf>,
-    (temporaries, made): (&mut Temporaries, &mut Vec<Target>),
 ) -> Result<(), ChangeFailure> {
+    let changes = preparation.plan.changes;
     let mut steps: Vec<ChangeStep<'_>> = Vec::new();
-    for change in plan.changes {
-        steps.push(ChangeStep::prepare(change, plan, temporaries, made)?);
+    for change in changes {
+        steps.push(ChangeStep::prepare(change, preparation)?);
     }
     if cancel.is_cancelled() {
         return Err(stopped().into());
     }
-    for (at, change) in plan.changes.iter().enumerate() {
-        // An earlier step may have changed the path.
+    for (at, change) in changes.iter().enumerate() {
         let is_touched = touched.contains(&steps[at].target.path);
         if let Err(mut failure) = steps[at].perform(is_touched) {
             let mut not_undone: Vec<String> = Vec::new();

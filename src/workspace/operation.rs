@@ -23,6 +23,15 @@ pub struct RecordedOperation {
     made: BTreeMap<PathBuf, StateTrust>,
 }
 
+/// Changes of files that are locked.
+pub struct LockedChanges<'a> {
+    pub changes: &'a [Change],
+    /// The contents on which the changes are based. A file with another content is an error.
+    pub on_disk: &'a [(PathBuf, ContentHash)],
+    /// Proves that the files are locked.
+    pub lock: &'a FileLock,
+}
+
 impl Workspace {
     /// Locks the files, applies all changes or none, and reports the result. After an error nothing has changed,
     /// unless an undo step failed.
@@ -33,17 +42,15 @@ impl Workspace {
         journal: &Journal,
     ) -> Result<(), FileError> {
         let lock = self.lock(changes.iter().flat_map(Change::targets), cancel)?;
-        self.apply_locked(changes, &[], cancel, (journal, &lock))
+        self.apply_locked(&LockedChanges { changes, on_disk: &[], lock: &lock }, journal, cancel)
     }
 
-    /// As [`Self::apply`], under a lock of the files. Fails if a file differs from its content in `on_disk`, on which
-    /// the changes are based.
+    /// As [`Self::apply`], for files that the caller has locked.
     pub fn apply_locked(
         &self,
-        changes: &[Change],
-        on_disk: &[(PathBuf, ContentHash)],
+        LockedChanges { changes, on_disk, lock: _ }: &LockedChanges<'_>,
+        journal: &Journal,
         cancel: &CancellationToken,
-        (journal, _lock): (&Journal, &FileLock),
     ) -> Result<(), FileError> {
         if cancel.is_cancelled() {
             return Err(change::stopped());
@@ -55,7 +62,7 @@ impl Workspace {
             operation.conclude();
             match outcome {
                 // The intent of the next attempt says so.
-                Err(ChangeFailure { is_clean: true, in_place: Some(path), .. })
+                Err(ChangeFailure { is_clean: true, unreplaceable: Some(path), .. })
                     if !in_place.contains(&path) =>
                 {
                     in_place.insert(path);

@@ -17,11 +17,58 @@ pub fn create_record_folder(folder: &Path) -> io::Result<()> {
     create_private_folders(folder)
 }
 
+/// What happens to the files of a record after they were read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RecordUse {
+    Keep,
+    Delete,
+}
+
+/// Returns the changes of a command that still runs, and leaves its record as it is.
+pub fn changes_so_far(workspace: &Workspace, folder: &Path) -> Changes {
+    let mut changes = Changes::default();
+    for path in record_files(folder, &[ENDING, GROWING], &mut changes) {
+        // A file that is gone was read by the end of the turn.
+        if let Ok(text) = fs::read(&path) {
+            add_record(workspace, (folder, RecordUse::Keep), record::read(&text), &mut changes);
+        }
+    }
+    changes
+}
+
 /// Returns the changes of all finished records in `folder`, oldest first, and deletes the records. Of a record that is
 /// cut, also returns those of the file that still grew.
 pub fn recorded_changes(workspace: &Workspace, folder: &Path, state: &RecordState) -> Changes {
     let mut changes = Changes::default();
     let endings: &[&str] = if *state == RecordState::Cut { &[ENDING, GROWING] } else { &[ENDING] };
+    let files = record_files(folder, endings, &mut changes);
+    let mut problems = match state {
+        RecordState::Complete => Vec::new(),
+        RecordState::Incomplete(why) => {
+            vec![format!("Changes may be unknown, because their record could not be saved: {why}.")]
+        }
+        RecordState::Cut => {
+            vec!["The process that recorded changes was killed. Its last change may be unknown, which cannot be undone.".to_owned()]
+        }
+    };
+    for path in files {
+        match fs::read(&path) {
+            Ok(text) => {
+                let record = record::read(&text);
+                problems.extend(damage(&record, state));
+                add_record(workspace, (folder, RecordUse::Delete), record, &mut changes);
+            }
+            Err(error) => problems.push(format!("A record of changes is unreadable: {error}.")),
+        }
+        // The folder is deleted with the session.
+        let _ = fs::remove_file(path);
+    }
+    changes.unrecorded.extend(problems);
+    changes
+}
+
+/// The files of records with one of the endings, oldest first.
+fn record_files(folder: &Path, endings: &[&str], changes: &mut Changes) -> Vec<PathBuf> {
     let mut files: Vec<(u64, PathBuf)> = Vec::new();
     match fs::read_dir(folder) {
         Ok(entries) => {
@@ -32,29 +79,7 @@ pub fn recorded_changes(workspace: &Workspace, folder: &Path, state: &RecordStat
         }
     }
     files.sort_unstable();
-    let mut problems = match state {
-        RecordState::Complete => Vec::new(),
-        RecordState::Incomplete(why) => {
-            vec![format!("Changes may be unknown, because their record could not be saved: {why}.")]
-        }
-        RecordState::Cut => {
-            vec!["The process that recorded changes was killed. Its last change may be unknown, which cannot be undone.".to_owned()]
-        }
-    };
-    for (_, path) in files {
-        match fs::read(&path) {
-            Ok(text) => {
-                let record = record::read(&text);
-                problems.extend(damage(&record, state));
-                add_record(workspace, folder, record, &mut changes);
-            }
-            Err(error) => problems.push(format!("A record of changes is unreadable: {error}.")),
-        }
-        // The folder is deleted with the session.
-        let _ = fs::remove_file(path);
-    }
-    changes.unrecorded.extend(problems);
-    changes
+    files.into_iter().map(|(_, path)| path).collect()
 }
 
 fn record_file(path: &Path, endings: &[&str]) -> Option<(u64, PathBuf)> {
@@ -75,12 +100,17 @@ fn damage(record: &Record, state: &RecordState) -> Option<String> {
     }
 }
 
-fn add_record(workspace: &Workspace, folder: &Path, record: Record, changes: &mut Changes) {
+fn add_record(
+    workspace: &Workspace,
+    (folder, record_use): (&Path, RecordUse),
+    record: Record,
+    changes: &mut Changes,
+) {
     changes.uncovered.extend(record.uncovered);
     for (path, before) in record.entries {
         let target = workspace.place(path.clone());
         let name = workspace.display(&target);
-        let before = match earlier_state(folder, before) {
+        let before = match earlier_state(folder, record_use, before) {
             Ok((state, content)) => {
                 changes.contents.extend(content);
                 state
@@ -105,8 +135,12 @@ fn add_record(workspace: &Workspace, folder: &Path, record: Record, changes: &mu
 /// The content of a file with its hash.
 type KeptContent = (String, Vec<u8>);
 
-/// Returns the state with the content of a file, whose copy is deleted. The error is the rest of a sentence.
-fn earlier_state(folder: &Path, before: StateBefore) -> Result<(FileState, Option<KeptContent>), String> {
+/// Returns the state with the content of a file. The error is the rest of a sentence.
+fn earlier_state(
+    folder: &Path,
+    record_use: RecordUse,
+    before: StateBefore,
+) -> Result<(FileState, Option<KeptContent>), String> {
     let state = match before {
         StateBefore::Absent => FileState::Absent,
         StateBefore::Folder { mode } => FileState::Folder { mode },
@@ -115,7 +149,9 @@ fn earlier_state(folder: &Path, before: StateBefore) -> Result<(FileState, Optio
             let copy = folder.join(copy.to_string());
             let content = fs::read(&copy)
                 .map_err(|error| format!("was copied, and the copy is unreadable ({error})"))?;
-            let _ = fs::remove_file(copy);
+            if record_use == RecordUse::Delete {
+                let _ = fs::remove_file(copy);
+            }
             let hash = hash_bytes(&content);
             return Ok((FileState::File { hash: hash.clone(), mode }, Some((hash, content))));
         }

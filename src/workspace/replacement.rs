@@ -63,60 +63,62 @@ impl FileStamp {
     }
 }
 
-/// Puts a temporary file in the place of `name`. `is_unchanged` compares the file with its planned
-/// state; `expected` is that state, or `None` if it is unknown.
-pub(super) fn replace(
-    (dir, temporary): (&Dir, &str),
-    name: &OsStr,
-    expected: Option<&FileState>,
-    is_unchanged: impl FnOnce(&Metadata) -> bool,
-) -> io::Result<SwapOutcome> {
-    let before = dir.symlink_metadata(name)?;
-    let (fingerprint, own) = (FileStamp::of(&before), dir.symlink_metadata(temporary)?);
-    if !is_unchanged(&before) {
-        return Ok(SwapOutcome::Changed);
-    }
-    faults::check(Point::Rename)?;
-    if !exchange(dir, temporary.as_ref(), name)? {
-        return Ok(SwapOutcome::Unsupported);
-    }
-    if is_intact(dir, temporary, &fingerprint, expected) {
-        return Ok(SwapOutcome::Done);
-    }
-    // Another program may put its file over ours: then that file goes back, too.
-    while exchange(dir, temporary.as_ref(), name).is_ok() {
-        match dir.symlink_metadata(temporary) {
-            Ok(found) if number(&found) != number(&own) => {}
-            _ => return Ok(SwapOutcome::Changed),
-        }
-    }
-    // Another program has removed our file.
-    match rename_to_new((dir, temporary.as_ref()), (dir, name)) {
-        Ok(()) => Ok(SwapOutcome::Changed),
-        Err(_) => Ok(SwapOutcome::Stranded),
-    }
+/// An entry of a folder, and a temporary name beside it: of the new file, or for the entry that was there.
+pub(super) struct Swap<'a> {
+    pub dir: &'a Dir,
+    pub name: &'a OsStr,
+    pub temporary: &'a str,
+    /// The planned state of the entry. `None` if it is unknown.
+    pub expected: Option<&'a FileState>,
 }
 
-/// Moves an entry to a temporary name, from which the caller removes it.
-pub(super) fn set_aside(
-    (dir, temporary): (&Dir, &str),
-    name: &OsStr,
-    expected: Option<&FileState>,
-    is_unchanged: impl FnOnce(&Metadata) -> bool,
-) -> io::Result<SwapOutcome> {
-    let before = dir.symlink_metadata(name)?;
-    let fingerprint = FileStamp::of(&before);
-    if !is_unchanged(&before) {
-        return Ok(SwapOutcome::Changed);
+impl Swap<'_> {
+    /// Puts the temporary file in the place of the entry. `is_unchanged` compares the entry with its planned state.
+    pub(super) fn replace(&self, is_unchanged: impl FnOnce(&Metadata) -> bool) -> io::Result<SwapOutcome> {
+        let Self { dir, name, temporary, expected } = *self;
+        let before = dir.symlink_metadata(name)?;
+        let (fingerprint, own) = (FileStamp::of(&before), dir.symlink_metadata(temporary)?);
+        if !is_unchanged(&before) {
+            return Ok(SwapOutcome::Changed);
+        }
+        faults::check(Point::Rename)?;
+        if !exchange(dir, temporary.as_ref(), name)? {
+            return Ok(SwapOutcome::Unsupported);
+        }
+        if is_intact(dir, temporary, &fingerprint, expected) {
+            return Ok(SwapOutcome::Done);
+        }
+        // Another program may put its file over ours: then that file goes back, too.
+        while exchange(dir, temporary.as_ref(), name).is_ok() {
+            match dir.symlink_metadata(temporary) {
+                Ok(found) if number(&found) != number(&own) => {}
+                _ => return Ok(SwapOutcome::Changed),
+            }
+        }
+        // Another program has removed our file.
+        match rename_to_new((dir, temporary.as_ref()), (dir, name)) {
+            Ok(()) => Ok(SwapOutcome::Changed),
+            Err(_) => Ok(SwapOutcome::Stranded),
+        }
     }
-    faults::check(Point::Rename)?;
-    rename_to_new((dir, name), (dir, temporary.as_ref()))?;
-    if is_intact(dir, temporary, &fingerprint, expected) {
-        return Ok(SwapOutcome::Done);
-    }
-    match rename_to_new((dir, temporary.as_ref()), (dir, name)) {
-        Ok(()) => Ok(SwapOutcome::Changed),
-        Err(_) => Ok(SwapOutcome::Stranded),
+
+    /// Moves the entry to the temporary name, from which the caller removes it.
+    pub(super) fn set_aside(&self, is_unchanged: impl FnOnce(&Metadata) -> bool) -> io::Result<SwapOutcome> {
+        let Self { dir, name, temporary, expected } = *self;
+        let before = dir.symlink_metadata(name)?;
+        let fingerprint = FileStamp::of(&before);
+        if !is_unchanged(&before) {
+            return Ok(SwapOutcome::Changed);
+        }
+        faults::check(Point::Rename)?;
+        rename_to_new((dir, name), (dir, temporary.as_ref()))?;
+        if is_intact(dir, temporary, &fingerprint, expected) {
+            return Ok(SwapOutcome::Done);
+        }
+        match rename_to_new((dir, temporary.as_ref()), (dir, name)) {
+            Ok(()) => Ok(SwapOutcome::Changed),
+            Err(_) => Ok(SwapOutcome::Stranded),
+        }
     }
 }
 

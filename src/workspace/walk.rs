@@ -28,6 +28,9 @@ pub(super) const MAX_RULES: u64 = 256 * 1024;
 
 const MAX_PROBLEMS: usize = 5;
 
+/// Most ignored entries that are remembered.
+const MAX_IGNORED: usize = 20;
+
 pub(super) const GITIGNORE: &str = ".gitignore";
 
 const IGNORE: &str = ".ignore";
@@ -37,9 +40,18 @@ pub struct WalkOptions {
     pub globs: Override,
     /// Levels below the folder; unlimited if `None`.
     pub depth: Option<usize>,
-    /// Ignores the rules of `.ignore` and `info/exclude`.
-    pub gitignore_only: bool,
+    pub ignoring: Ignoring,
     pub without: Option<PathBuf>,
+}
+
+/// The rules by which a walk ignores entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ignoring {
+    Nothing,
+    /// The rules of `.gitignore`.
+    Gitignore,
+    /// Also those of `.ignore` and `info/exclude`.
+    All,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +104,8 @@ pub struct Walk {
     single: Option<WalkEntry>,
     pending: Option<WalkEntry>,
     problems: Vec<String>,
+    /// The first ignored entries.
+    ignored: Vec<(PathBuf, EntryKind)>,
     is_cut: bool,
 }
 
@@ -126,6 +140,7 @@ impl Walk {
             single: None,
             pending: None,
             problems: Vec::new(),
+            ignored: Vec::new(),
             is_cut: false,
         };
         let metadata = target.path.symlink_metadata().map_err(|error| failed(&error))?;
@@ -147,6 +162,11 @@ impl Walk {
 
     pub fn problems(&self) -> &[String] {
         &self.problems
+    }
+
+    /// The first entries that were left out because they are ignored.
+    pub fn ignored(&self) -> &[(PathBuf, EntryKind)] {
+        &self.ignored
     }
 
     pub fn is_cut(&self) -> bool {
@@ -199,7 +219,8 @@ impl Walk {
         let mut rules =
             IgnoreRules { is_repository: there.contains(OsStr::new(".git")), ..IgnoreRules::default() };
         for name in [GITIGNORE, IGNORE] {
-            if !there.contains(OsStr::new(name)) || (name == IGNORE && self.options.gitignore_only) {
+            if !there.contains(OsStr::new(name)) || (name == IGNORE && self.options.ignoring != Ignoring::All)
+            {
                 continue;
             }
             let read = bounded_file::read_in(dir, OsStr::new(name), MAX_RULES);
@@ -207,7 +228,7 @@ impl Walk {
             let matcher = self.matcher(&folder.join(name), folder, read);
             *(if name == IGNORE { &mut rules.ignore } else { &mut rules.gitignore }) = matcher;
         }
-        if rules.is_repository && !self.options.gitignore_only {
+        if rules.is_repository && self.options.ignoring == Ignoring::All {
             let read = git_folder::exclude_rules(folder, MAX_RULES);
             rules.exclude = self.matcher(&folder.join(".git/info/exclude"), folder, read);
         }
@@ -229,15 +250,25 @@ impl Walk {
         None
     }
 
-    fn admits(&self, path: &Path, name: &OsStr, kind: EntryKind) -> bool {
+    fn admits(&mut self, path: &Path, name: &OsStr, kind: EntryKind) -> bool {
         let is_folder = kind == EntryKind::Folder;
-        !is_version_control(Path::new(name))
-            && self.options.without.as_deref() != Some(path)
-            && !self.is_ignored(path, is_folder)
-            && !self.options.globs.matched(path, is_folder).is_ignore()
+        if is_version_control(Path::new(name)) || self.options.without.as_deref() == Some(path) {
+            return false;
+        }
+        let is_ignored = self.is_ignored(path, is_folder);
+        if self.options.globs.matched(path, is_folder).is_ignore() {
+            return false;
+        }
+        if is_ignored && self.ignored.len() < MAX_IGNORED {
+            self.ignored.push((path.to_owned(), kind));
+        }
+        !is_ignored
     }
 
     fn is_ignored(&self, path: &Path, is_folder: bool) -> bool {
+        if self.options.ignoring == Ignoring::Nothing {
+            return false;
+        }
         let says = |rules: Option<&Gitignore>| match rules?.matched(path, is_folder) {
             Match::Ignore(_) => Some(true),
             Match::Whitelist(_) => Some(false),

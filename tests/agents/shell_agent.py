@@ -38,7 +38,7 @@ def main():
             result = {"sessionId": session}
         elif method == "session/prompt":
             session = params["sessionId"]
-            text = "".join(block.get("text", "") for block in params["prompt"])
+            text = params["prompt"][0].get("text", "")
             content = {"type": "text", "text": json.dumps(run(text, folders[session]))}
             update = {"sessionUpdate": "agent_message_chunk", "content": content}
             send({"method": "session/update", "params": {"sessionId": session, "update": update}})

@@ -49,6 +49,8 @@ end
 
 local function answer(key)
   until_asked()
+  -- Nobody reads a question faster. A faster answer to a plan does not count.
+  vim.wait(1000)
   vim.api.nvim_set_current_win(popup().winid)
   vim.api.nvim_feedkeys(key, "xt", false)
 end

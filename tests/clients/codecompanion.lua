@@ -49,6 +49,8 @@ end
 
 local function answer(kind)
   wait_for_event("ToolApprovalRequested")
+  -- Nobody reads a question faster. A faster answer to a plan does not count.
+  vim.wait(1000)
   press(require("codecompanion.interactions.chat.tools.labels").keymaps()[kind])
 end
 

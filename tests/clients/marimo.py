@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from browser import Browser
-from driver import CLIENT, LAST_TEXT, PROJECT, SCENARIO, until_started, wait
+from driver import CLIENT, LAST_TEXT, PROJECT, SCENARIO, read, until_started, wait
 
 FOLDER = Path(PROJECT).parent
 NOTEBOOK = """import marimo
@@ -126,6 +126,7 @@ def steps(browser):
         answer(browser, "Allow")
     elif SCENARIO in ANSWERS:
         until_shown(browser, "Permission Request")
+        read()
         answer(browser, ANSWERS[SCENARIO])
     # The browser numbers a list.
     until_shown(browser, LAST_TEXT.removeprefix("2. "))

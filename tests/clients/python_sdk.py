@@ -30,14 +30,18 @@ class Client:
         if isinstance(update, schema.AgentMessageChunk):
             print(update.content.text, flush=True)
 
+    # Nobody reads a question in less than a second. A faster answer to a plan does not count.
     async def request_permission(self, session_id, tool_call, options, **kwargs):
         self.asked.set()
         if SCENARIO == "mode-under-permission":
             await self.answer.wait()
+        await asyncio.sleep(1)
         choice = CHOICES.get(SCENARIO, "allow_once")
         return acp.RequestPermissionResponse(outcome=schema.AllowedOutcome(outcome="selected", option_id=choice))
 
     async def create_elicitation(self, message, mode, **kwargs):
+        print(message, flush=True)
+        await asyncio.sleep(1)
         required = mode.requested_schema.required or []
         return schema.AcceptElicitationResponse(action="accept", content={name: "code" for name in required})
 

@@ -5,7 +5,7 @@ compares the disk, the recording of the protocol, and what the client itself sho
 
 | scenario | steps of the driver |
 | --- | --- |
-| prompt, new-file, command, question | prompt |
+| prompt, new-file, command, command-failed, question | prompt |
 | permission-allowed, permission-refused | prompt; answer the permission request |
 | mode-idle | set the mode to plan; prompt |
 | mode-mid-turn | prompt; once `started` exists, set the mode to plan |
@@ -46,17 +46,20 @@ WRITE = call("write_file", path="made.txt", content="made\n")
 # Runs until a mode change or a cancel ends it. A mode that does not hold lets it write `late.txt`, or the next
 # reply write `made.txt`.
 LONG_COMMAND = call("shell", command="touch started; sleep 30; touch late.txt")
+FAILING = call("shell", command="echo broken; exit 3")
 EXIT = call("switch_mode", plan="1. Write made.txt.", steps=["Write made.txt"], mode="code")
 PICTURE = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5E"
                            "rkJggg==")
 IMAGES = say("Images: {images}. " + DONE)
 RECEIVED = f"Images: image/png of {len(PICTURE)} bytes."
+# Without its number, which a browser makes.
+PLAN = "Write made.txt."
 QUESTION = call("ask_user", questions=[{"question": "Which language?", "choices": ["English", "German"]}])
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """`allowed`: whether the last question was answered with consent; `None` without one. `questions` counts only
+    """`read` is text that the client has to show besides, such as what the user allows. `allowed`: whether the last question was answered with consent; `None` without one. `questions` counts only
     where a question is expected. An empty `stop` is any stop reason. With `provider_model`, a provider serves the
     script under this name; without a script, Modegate chooses the model."""
 
@@ -67,11 +70,13 @@ class Scenario:
     end_mode: str = ""
     stop: str = "end_turn"
     shown: str = DONE
+    read: str = ""
     allowed: bool | None = None
     questions: int = 1
     withdrawn: bool = False
     question: str = PERMISSION
     provider_model: str = ""
+    failed_calls: int | None = None
 
     def script(self):
         return "".join(json.dumps(line) + "\n" for line in self.model)
@@ -81,9 +86,10 @@ SCENARIOS = [
     Scenario("prompt", "plan", say(GREETING), shown=GREETING),
     Scenario("new-file", "code", WRITE + say(DONE), made=True),
     Scenario("command", "code", call("shell", command="echo made > made.txt") + say(DONE), made=True),
+    Scenario("command-failed", "code", FAILING + say(DONE), failed_calls=1),
     # Without forms the question is a list in the chat, and the turn ends.
     Scenario("question", "plan", QUESTION + say(DONE), shown="2. German"),
-    Scenario("permission-allowed", "ask", WRITE + say(DONE), made=True, allowed=True),
+    Scenario("permission-allowed", "ask", WRITE + say(DONE), made=True, allowed=True, read="+made"),
     Scenario("permission-refused", "ask", WRITE + say(DONE), allowed=False),
     Scenario("mode-idle", "code", WRITE + say(DONE), end_mode="plan"),
     Scenario("mode-mid-turn", "code", LONG_COMMAND + WRITE + say(DONE), end_mode="plan"),
@@ -91,10 +97,11 @@ SCENARIOS = [
     Scenario("cancel", "code", LONG_COMMAND + WRITE + say(DONE), stop="cancelled", shown=""),
     Scenario("load", "plan", say(GREETING), shown=GREETING),
     Scenario("slash-behind-context", "code", WRITE + say(DONE), end_mode="plan"),
-    Scenario("plan-exit-accepted", "plan", EXIT + WRITE + say(DONE), made=True, end_mode="code", allowed=True),
-    Scenario("plan-exit-refused", "plan", EXIT + WRITE + say(DONE), allowed=False),
+    Scenario("plan-exit-accepted", "plan", EXIT + WRITE + say(DONE), made=True, end_mode="code", allowed=True,
+             read=PLAN),
+    Scenario("plan-exit-refused", "plan", EXIT + WRITE + say(DONE), allowed=False, read=PLAN),
     Scenario("plan-exit-form", "plan", EXIT + WRITE + say(DONE), made=True, end_mode="code", allowed=True,
-             question="elicitation/create"),
+             question="elicitation/create", read=PLAN),
     Scenario("image", "plan", IMAGES, shown=RECEIVED, provider_model="gpt-6-luna"),
     Scenario("image-unsupported", "plan", IMAGES, stop="error", provider_model="qwen3-coder",
              shown="the model openai/qwen3-coder does not accept images"),
@@ -114,6 +121,7 @@ class Conversation:
     answers: dict = field(default_factory=dict)
     withdrawn: set = field(default_factory=set)
     methods: set = field(default_factory=set)
+    failed_calls: set = field(default_factory=set)
     prompts: set = field(default_factory=set)
     opened: list = field(default_factory=list)
 
@@ -140,6 +148,8 @@ def note_message(seen, message, key, is_from_agent):
     elif is_from_agent and method == "session/update":
         update = params["update"]
         seen.mode = update.get("currentModeId", seen.mode)
+        if update.get("status") == "failed":
+            seen.failed_calls.add(update["toolCallId"])
     elif is_from_agent and not method:
         seen.mode = (result.get("modes") or {}).get("currentModeId", seen.mode)
         if key in seen.prompts:
@@ -184,6 +194,10 @@ def failures(scenario, folder, shown):
         expect("the key on the screen", SECRET in shown, False)
     if scenario.shown not in " ".join(shown.rpartition(REOPENED)[2].split()):
         found.append(f"the client did not show {scenario.shown!r}")
+    if scenario.read not in " ".join(shown.split()):
+        found.append(f"the client did not show {scenario.read!r}")
+    if scenario.failed_calls is not None:
+        expect("the number of failed calls", len(seen.failed_calls), scenario.failed_calls)
     asked = scenario.allowed is not None or scenario.withdrawn
     questions = [scenario.question] + [PERMISSION] * (scenario.questions - 1) if asked else []
     expect("the list of questions", [method for method, _ in seen.questions], questions)

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import driver
-from driver import CLIENT, LAST_TEXT, PROJECT, SCENARIO, until_started
+from driver import CLIENT, LAST_TEXT, PROJECT, SCENARIO, read, until_started
 
 # A server of its own: the driver's environment becomes that of Toad.
 TMUX = ["tmux", "-S", str(Path(PROJECT).parent / "tmux"), "-f", "/dev/null"]
@@ -85,6 +85,7 @@ def steps():
         press("a")
     elif SCENARIO in ANSWERS:
         wait_for("Always reject" if "permission" in SCENARIO else "Keep planning")
+        read()
         press(ANSWERS[SCENARIO])
     return wait_for(LAST_TEXT)
 

@@ -19,6 +19,9 @@ let asked, answer;
 const wasAsked = new Promise((resolve) => (asked = resolve));
 const mayAnswer = new Promise((resolve) => (answer = resolve));
 
+/** Nobody reads a question faster. A faster answer to a plan does not count. */
+const read = () => new Promise((resolve) => setTimeout(resolve, 1000));
+
 const client = acp.client({ name: "modegate-tests" })
   .onNotification(clientMethods.session.update, ({ params: { update } }) => {
     if (update.sessionUpdate === "agent_message_chunk") console.log(update.content.text);
@@ -26,9 +29,12 @@ const client = acp.client({ name: "modegate-tests" })
   .onRequest(clientMethods.session.requestPermission, async () => {
     asked();
     if (SCENARIO === "mode-under-permission") await mayAnswer;
+    await read();
     return { outcome: { outcome: "selected", optionId: choices[SCENARIO] ?? "allow_once" } };
   })
-  .onRequest(clientMethods.elicitation.create, ({ params }) => {
+  .onRequest(clientMethods.elicitation.create, async ({ params }) => {
+    console.log(params.message);
+    await read();
     const names = params.requestedSchema.required ?? [];
     return { action: "accept", content: Object.fromEntries(names.map((name) => [name, "code"])) };
   })

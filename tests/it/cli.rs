@@ -13,6 +13,8 @@ mod permissions;
 #[cfg(target_os = "linux")]
 pub(crate) mod run;
 #[cfg(target_os = "linux")]
+mod run_changes;
+#[cfg(target_os = "linux")]
 mod run_kills;
 #[cfg(target_os = "linux")]
 mod run_panel;

@@ -1,5 +1,6 @@
 //! ACP on the wire: plays, transcripts, framing, load and order.
 
+mod clients;
 mod connection;
 mod interleave;
 mod piped_runs;

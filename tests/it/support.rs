@@ -22,6 +22,7 @@ use agent_client_protocol_schema::v1 as schema;
 use modegate::acp::SessionModeId;
 use modegate::agent::{Agent, First, HostSettings, LoadedPolicy};
 use modegate::agents::{AgentOrigin, AgentRegistry};
+use modegate::client;
 use modegate::client::ClientCapabilities;
 use modegate::file_lock::FileLocks;
 use modegate::ids::Source;
@@ -35,6 +36,7 @@ use modegate::policy::Layers;
 use modegate::process::Processes;
 use modegate::process::sandbox_paths::User;
 use modegate::process::shell::{Sandbox, Shell};
+use modegate::rpc::{self, RpcServer};
 use modegate::server::ServerDefinition;
 use modegate::session::UserCommand;
 use modegate::session::{ExitSettings, OptionalUpdates, SessionContext};
@@ -43,7 +45,6 @@ use modegate::store::memories::StoredMemories;
 use modegate::store::{Store, StoreLocation, Sync};
 use modegate::tool::{DiskTexts, Toolset};
 use modegate::transport::{Line, Transport};
-use modegate::{client, rpc};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -217,7 +218,7 @@ impl TestClient {
                 load_models: Arc::new(move || Ok(Arc::clone(&models))),
                 binary: None,
                 offers_v2: setup.offers_v2,
-                wraps: None,
+                wrapped: None,
             },
             client.clone(),
             First { mode: Some(SessionModeId::new(setup.mode)), agent: None },
@@ -228,7 +229,8 @@ impl TestClient {
         done.send(()).unwrap();
         let transport = Transport { incoming, outgoing, flushed };
         let stop = CancellationToken::new();
-        let server = tokio::spawn(rpc::serve(transport, agent, (client, end), setup.grace, stop));
+        let server = RpcServer { transport, agent, client, outgoing: end };
+        let server = tokio::spawn(rpc::serve(server, setup.grace, stop));
         Self {
             dir,
             model,

@@ -1,6 +1,12 @@
 # An ACP agent for proofs. Its first argument says how it begins; each prompt says what it does.
 import json, os, subprocess, sys, threading, time
 how = sys.argv[1] if len(sys.argv) > 1 else "plain"
+if sys.argv[2:] == ["log-in"]:
+    # A login in a terminal.
+    open(os.path.expanduser("~/.peer/logged-in"), "w").close()
+    try: open("written", "w").close()
+    except OSError as error: print("logged in, and", error.strerror)
+    sys.exit(0)
 out = sys.stdout
 asked = 0
 def raw(line):
@@ -57,9 +63,10 @@ if how == "writes-first":
         try: open(name, "w").close()
         except OSError: pass
 if how == "ticks-first": threading.Thread(target=tick_while_allowed, args=("ticks",), daemon=True).start()
-def prompt(id, words):
+def prompt(id, words, more):
     what, rest = (words.split(" ", 1) + [""])[:2]
-    if what == "told": chunk("told: " + " ".join(sys.argv[2:]))
+    if what == "noted": chunk("noted: " + " ".join(block["text"] for block in more))
+    elif what == "told": chunk("told: " + " ".join(sys.argv[2:]))
     elif what == "say":
         for i in range(int(rest)): chunk(str(i))
     elif what == "permission": chunk(outcome(ask("session/request_permission", permission)))
@@ -213,7 +220,15 @@ while True:
             except OSError: pass
             else: time.sleep(100)
         if how == "waits": until("begin")
-        answer(id, {"protocolVersion": 2 if how == "version" else 1, "agentCapabilities": {"loadSession": how != "plain"}, "seen": params})
+        methods = [{"id": "own", "name": "Own login"}]
+        if params["clientCapabilities"].get("auth", {}).get("terminal"):
+            methods.append({"id": "terminal", "name": "In a terminal", "type": "terminal", "args": ["log-in"]})
+        answer(id, {"authMethods": methods if how == "login" else [], "protocolVersion": 2 if how == "version" else 1, "agentCapabilities": {"loadSession": how != "plain"}, "seen": params})
+    elif method == "authenticate":
+        try:
+            open(os.path.expanduser("~/.peer/logged-in"), "w").close()
+            answer(id, {})
+        except OSError as error: fail(id, -32603, str(error))
     elif method == "session/new":
         if stuck and stuck != "stuck-mode": continue
         if how == "auth": fail(id, -32000, "Authentication required")
@@ -242,4 +257,4 @@ while True:
         elif params["modeId"] == "plan": answer(id, {})
         else: fail(id, -32602, "not now")
     elif method == "session/set_config_option": answer(id, {"configOptions": option(params["value"])})
-    elif method == "session/prompt": prompt(id, params["prompt"][0]["text"])
+    elif method == "session/prompt": prompt(id, params["prompt"][0]["text"], params["prompt"][1:])

@@ -71,6 +71,10 @@ pub(in crate::cli) async fn run(
             | TerminalReport::Asked(_)
             | TerminalReport::Closed(_)
             | TerminalReport::Notice(_)
+            | TerminalReport::Refusal(_)
+            | TerminalReport::Changes(_)
+            | TerminalReport::Undone { .. }
+            | TerminalReport::HostAllowed(_)
             | TerminalReport::Message(_)
             | TerminalReport::Stopped
             | TerminalReport::Continued
@@ -257,7 +261,12 @@ impl<W: Write> Attached<W> {
             }
             TerminalReport::Stopped => writeln!(self.output, "The program is stopped."),
             TerminalReport::Continued => writeln!(self.output, "The program continues."),
-            TerminalReport::Message(_) | TerminalReport::Ended => Ok(()),
+            TerminalReport::Message(_)
+            | TerminalReport::Ended
+            | TerminalReport::Refusal(_)
+            | TerminalReport::Changes(_)
+            | TerminalReport::Undone { .. }
+            | TerminalReport::HostAllowed(_) => Ok(()),
         }
     }
 
@@ -328,6 +337,8 @@ mod tests {
             mode: "ask".into(),
             is_confirmed: true,
             modes: Vec::new(),
+            mode_descriptions: Vec::new(),
+            is_read_only: false,
             open_questions: 0,
         }
     }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -10,12 +11,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::mode::remote::sockets;
 use super::super::{usage_error, wrap};
-use super::{FAILED, QuestionOption, RunArguments};
+use super::{FAILED, Hosting, ProgramRun, QuestionOption, RunArguments};
 use crate::agent::Agent;
 use crate::client;
-use crate::config::environment::{Environment, variable};
-use crate::config::{Config, Flags, Runtime, doctor_checks};
+use crate::config::environment::{self, Environment, variable};
+use crate::config::user_file::{self, QuestionNotice};
+use crate::config::{Config, Runtime, doctor_checks};
 use crate::process::{Exit, TerminalAccess, terminal};
+use crate::terminal_host::keys::PanelKey;
 use crate::terminal_host::{QuestionSignal, TerminalHost, TerminalSettings};
 use crate::terminal_run::host_connection::HostConnection;
 use crate::terminal_run::{self, FinishedRun, RunLines, TerminalJob};
@@ -36,32 +39,50 @@ pub(in crate::cli) fn take_host(
     terminal::become_hosted(input, output).map(Some).map_err(|error| failed(&error))
 }
 
-/// Hosts the program in a terminal of its own, and returns the exit code. Returns normally if the system has no such
-/// terminals: the program then shares the user's.
+/// Hosts the program in a terminal of its own, if the system has such terminals.
 pub(in crate::cli) fn host(
     arguments: &[OsString],
     run: &RunArguments,
     input: &io::Stdin,
     output: &io::Stdout,
-) -> Result<(), ExitCode> {
-    let key = run.key.as_deref().map(str::parse).transpose().map_err(|error: String| {
-        // Standard error may be closed.
-        let _ = writeln!(io::stderr(), "modegate: --key: {error}");
-        ExitCode::from(2)
-    })?;
-    let settings = TerminalSettings {
-        key: if run.no_key { None } else { Some(key.unwrap_or_default()) },
-        questions: match run.questions {
-            None | Some(QuestionOption::Panel) => QuestionSignal::Panel,
-            Some(QuestionOption::Bell) => QuestionSignal::Bell,
-        },
-        is_quiet: run.quiet,
-        has_title: !run.no_title,
+) -> Hosting {
+    let settings = match terminal_settings(run, environment::config_folder().as_deref()) {
+        Ok(settings) => settings,
+        Err(error) => {
+            // Standard error may be closed.
+            let _ = writeln!(io::stderr(), "modegate: {error}");
+            return Hosting::Ended(ExitCode::from(2));
+        }
     };
-    let Ok(host) = TerminalHost::start(arguments, settings, input, output) else { return Ok(()) };
+    let Ok(host) = TerminalHost::start(arguments, settings, input, output) else { return Hosting::Here };
     // Removes the keys from the environment, which the hosted process has.
     drop(Environment::take());
-    Err(host.run().unwrap_or_else(|error| failed(&error)))
+    Hosting::Ended(host.run().unwrap_or_else(|error| failed(&error)))
+}
+
+/// The options, or else the settings of the user.
+fn terminal_settings(run: &RunArguments, config_folder: Option<&Path>) -> Result<TerminalSettings, String> {
+    // The hosted process reports a file that cannot be used.
+    let file = user_file::read(config_folder).ok().and_then(|file| file.run).unwrap_or_default();
+    let key = match (&run.key, file.key.as_deref()) {
+        _ if run.no_key => None,
+        (None, Some("none")) => None,
+        (Some(key), _) => Some(key.parse().map_err(|error| format!("--key: {error}"))?),
+        (None, Some(key)) => Some(key.parse().map_err(|error| format!("run.key in config.yaml: {error}"))?),
+        (None, None) => Some(PanelKey::default()),
+    };
+    let of_option = run.questions.map(|option| match option {
+        QuestionOption::Panel => QuestionNotice::Panel,
+        QuestionOption::Bell => QuestionNotice::Bell,
+    });
+    let questions = match of_option.or(file.questions) {
+        None | Some(QuestionNotice::Panel) => QuestionSignal::Panel,
+        Some(QuestionNotice::Bell) => QuestionSignal::Bell,
+    };
+    let has_title = !run.no_title && file.title.unwrap_or(true);
+    // GNU screen has no alternate screen by default, and the console of Linux none at all.
+    let keeps_main_screen = variable("STY").is_none() && variable("TERM").as_deref() != Some("linux");
+    Ok(TerminalSettings { key, questions, is_quiet: run.quiet, has_title, keeps_main_screen })
 }
 
 fn failed(error: &io::Error) -> ExitCode {
@@ -71,17 +92,16 @@ fn failed(error: &io::Error) -> ExitCode {
 }
 
 pub(in crate::cli) async fn run(
-    arguments: RunArguments,
-    (flags, environment): (Flags, Environment),
+    program: ProgramRun,
     host: Option<HostDescriptor>,
     errors: impl Write,
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode> {
     let Some(host) = host else {
-        return run_program(arguments, (flags, environment), None, errors, stop).await;
+        return run_program(program, None, errors, stop).await;
     };
     let host = HostConnection::open(host)?;
-    let done = run_program(arguments, (flags, environment), Some(&host), host.messages(), stop).await;
+    let done = run_program(program, Some(&host), host.messages(), stop).await;
     let done = done.or_else(|error| {
         writeln!(host.messages(), "modegate: {error:#}")?;
         anyhow::Ok(ExitCode::from(FAILED))
@@ -91,17 +111,20 @@ pub(in crate::cli) async fn run(
 }
 
 async fn run_program(
-    arguments: RunArguments,
-    (mut flags, environment): (Flags, Environment),
+    ProgramRun { arguments, mut flags, environment }: ProgramRun,
     connection: Option<&HostConnection>,
     mut errors: impl Write,
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode> {
-    let RunArguments { mode, limits, no_key, questions, quiet, command, .. } = arguments;
+    let settings = match terminal_settings(&arguments, environment.config_folder.as_deref()) {
+        Ok(settings) => settings,
+        Err(error) => return usage_error(&mut errors, &error),
+    };
+    let RunArguments { mode, limits, command, .. } = arguments;
     let lines = RunLines {
-        is_quiet: quiet,
-        host_starts: connection.is_some() && !no_key,
-        host_asks: connection.is_some() && questions != Some(QuestionOption::Bell),
+        is_quiet: settings.is_quiet,
+        host_starts: connection.is_some() && settings.key.is_some(),
+        host_asks: connection.is_some() && settings.questions == QuestionSignal::Panel,
     };
     let command_line = command.join(" ");
     let wrapped = wrap::WrapArguments::of_program(mode, limits, command);

@@ -92,7 +92,9 @@ pub(super) fn brief(stored: &StoredEvent, output: &mut impl Write) -> io::Result
         | SessionEvent::ReplyInterrupted { note }
         | SessionEvent::PromptDropped { note } => ("to model", note.clone()),
         SessionEvent::ToolCall(call) => ("tool", call.title.clone()),
-        SessionEvent::ToolCallUpdate(update) if update.status == ToolCallStatus::Failed => {
+        SessionEvent::ToolCallUpdate(update)
+            if update.status == ToolCallStatus::Failed && !update.has_run() =>
+        {
             let rule = update.denied.as_ref().map(|rule| format!("denied ({rule}): ")).unwrap_or_default();
             ("failed", format!("{rule}{}", update.result.clone().unwrap_or_default()))
         }
@@ -172,7 +174,7 @@ pub(super) fn markdown(stored: &StoredEvent, output: &mut impl Write) -> io::Res
         SessionEvent::ToolCall(call) => {
             writeln!(output, "**{}** (`{}`, {})\n", page(&call.title), call.name, call.id)
         }
-        SessionEvent::ToolCallUpdate(update) if update.result.is_none() => Ok(()),
+        SessionEvent::ToolCallUpdate(update) if update.result.is_none() && update.content.is_none() => Ok(()),
         SessionEvent::ToolCallUpdate(update) => {
             writeln!(output, "{}, {}:\n", update.id, json!(update.status).as_str().unwrap_or_default())?;
             for content in update.content.iter().flatten() {

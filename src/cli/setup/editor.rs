@@ -25,7 +25,7 @@ pub(super) enum Editor {
     Jetbrains,
     /// codecompanion.nvim or avante.nvim
     Neovim,
-    /// The ACP client of VS Code
+    /// Two ACP extensions of VS Code
     Vscode,
     /// agent-shell
     Emacs,
@@ -57,7 +57,17 @@ impl EditorEntry {
         match editor {
             Editor::Zed => pretty(&self.settings(json!({ "type": "custom" }), "agent_servers")),
             Editor::Jetbrains => pretty(&self.settings(json!({}), "agent_servers")),
-            Editor::Vscode => pretty(&self.settings(json!({}), "acp.agents")),
+            Editor::Vscode => {
+                let mut settings = self.settings(json!({ "env": {} }), "acp.agents");
+                let id = name.to_lowercase().replace(['(', ')'], "").replace(' ', "-");
+                settings["vscode-acp-chat.customAgents"] =
+                    json!([{ "id": id, "name": name, "command": command, "args": arguments }]);
+                format!(
+                    "// acp.agents is for the extension formulahendry.acp-client, the other key for \
+                     sonct1.vscode-acp-chat.\n{}",
+                    pretty(&settings)
+                )
+            }
             Editor::Neovim => format!(
                 "-- avante.nvim; docs/editors.md has codecompanion.nvim\nprovider = \"modegate\",\nacp_providers = {{ [\"modegate\"] = \
                  {{ command = {}, args = {{ {} }}, env = {{}} }} }},",
@@ -160,6 +170,21 @@ mod tests {
             let (wrap, acp) = (text.find("\"wrap\"").unwrap(), text.find("\"--acp\"").unwrap());
             assert!(wrap < text.find("\"gemini\"").unwrap() && wrap < acp, "{text}");
         }
+    }
+
+    #[test]
+    fn entries_of_vscode_have_the_forms_of_its_extensions() {
+        let text = entry(Some("gemini --acp")).text(Editor::Vscode);
+        let (comment, settings) = text.split_once('\n').unwrap();
+        assert!(comment.starts_with("//"), "{comment}");
+        let settings: Value = serde_json::from_str(settings).unwrap();
+        let arguments = json!(["wrap", "--", "gemini", "--acp"]);
+        let entry = json!({ "command": "/bin/modegate", "args": arguments, "env": {} });
+        assert_eq!(settings["acp.agents"]["Modegate (gemini)"], entry);
+        let agent = json!({
+            "id": "modegate-gemini", "name": "Modegate (gemini)", "command": "/bin/modegate", "args": arguments,
+        });
+        assert_eq!(settings["vscode-acp-chat.customAgents"], json!([agent]));
     }
 
     #[test]

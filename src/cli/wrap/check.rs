@@ -14,7 +14,7 @@ use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::external_agent::profile::{AgentProfile, ProfilePath};
 use crate::external_agent::{ExternalAgent, ExternalAgentError, StartRequest, known, settings};
 use crate::process::shell::Shell;
-use crate::process::{BrokerEvent, BrokerPolicy};
+use crate::process::{BrokerEvent, BrokerPolicy, RefusalKind, RefusedCall};
 use crate::text;
 
 /// Time in which an agent that has started may still try to connect.
@@ -22,7 +22,8 @@ const SETTLING: Duration = Duration::from_millis(500);
 
 /// Starts the agent in `cwd`. No prompt is sent, so no model answers.
 pub(super) async fn run(
-    (id, definition): (String, ExternalAgentDefinition),
+    id: String,
+    definition: ExternalAgentDefinition,
     cwd: PathBuf,
     environment: &Environment,
     output: impl Write,
@@ -132,12 +133,13 @@ impl<W: Write> Check<W> {
             self.line("own mode", format!("{sandboxed} in the sandbox, {full} without it"))?;
         }
         tokio::time::sleep(SETTLING).await;
-        let (mut hosts, mut changed) = (Vec::new(), Vec::new());
-        if let Some(mut events) = agent.program().take_questions() {
+        let (mut hosts, mut changed, mut calls) = (Vec::new(), Vec::new(), BTreeSet::new());
+        if let Some(mut events) = agent.program().take_broker_events() {
             while let Ok(event) = events.try_recv() {
                 match event {
                     BrokerEvent::HostRefused(host) => hosts.push(host),
-                    BrokerEvent::Refused(call) => changed.extend(call.path),
+                    BrokerEvent::Refused(RefusedCall { path: Some(path), .. }) => changed.push(path),
+                    BrokerEvent::Refused(call) => drop(calls.insert(describe(&call))),
                     _ => {}
                 }
             }
@@ -152,6 +154,9 @@ impl<W: Write> Check<W> {
                 "refused changes",
                 format!("{}; --state-dir allows those of a folder", names.join(", ")),
             )?;
+        }
+        if !calls.is_empty() {
+            self.line("refused calls", calls.into_iter().collect::<Vec<_>>().join(", "))?;
         }
         agent.shut_down().await;
         if self.definition.profile.as_ref().is_none_or(|profile| profile.name.is_empty()) {
@@ -179,6 +184,15 @@ impl<W: Write> Check<W> {
         )?;
         write!(self.output, "{yaml}")
     }
+}
+
+fn describe(call: &RefusedCall) -> String {
+    let what = match call.kind {
+        RefusalKind::Change | RefusalKind::Outside => "a change",
+        RefusalKind::Namespace => "a mount or a namespace",
+        RefusalKind::Trace => "reading or controlling another process",
+    };
+    format!("{what} by {}", text::quoted_name(&call.program))
 }
 
 fn or_none(list: &[String]) -> String {

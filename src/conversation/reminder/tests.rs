@@ -546,12 +546,10 @@ fn events(step: &Step, number: usize) -> Vec<SessionEvent> {
                 }))
             }));
             events.extend((0..*calls).rev().map(|call| {
-                SessionEvent::ToolCallUpdate(ToolCallUpdateEvent {
-                    id: ToolCallId::new(id(call)),
+                SessionEvent::from(ToolCallUpdateEvent {
                     status: ToolCallStatus::Completed,
-                    content: None,
                     result: Some(text.clone()),
-                    denied: None,
+                    ..ToolCallUpdateEvent::in_progress(ToolCallId::new(id(call)))
                 })
             }));
             if *calls == 0 {

@@ -59,6 +59,13 @@ struct PeerRequest {
 
 type Answering = Pin<Box<dyn Future<Output = (String, u64, Result<Value, ClientError>)> + Send>>;
 
+/// The client that gets the agent's updates and requests, as those of a session.
+pub(super) struct ConnectionClient {
+    pub client: Client,
+    pub session_id: SessionId,
+    pub capabilities: ClientCapabilities,
+}
+
 pub(super) struct AgentConnection {
     name: String,
     client: Client,
@@ -82,13 +89,14 @@ impl AgentConnection {
         name: String,
         stdio: ChildStdio,
         program: Program,
-        (client, session_id, capabilities): (Client, SessionId, ClientCapabilities),
+        receiver: ConnectionClient,
     ) -> (mpsc::UnboundedSender<ConnectionCommand>, watch::Receiver<AgentState>) {
         // Unbounded: each call has a caller that waits for its answer.
         let (commands, command_queue) = mpsc::unbounded_channel();
         let (state, watcher) = watch::channel(AgentState::default());
         let (output, queue) = mpsc::channel(MAX_UNREAD);
         tokio::spawn(write(stdio.to, queue));
+        let ConnectionClient { client, session_id, capabilities } = receiver;
         let connection = Self {
             name,
             client,

@@ -124,6 +124,7 @@ mod tests {
         writes: true,
         forms: true,
         urls: true,
+        accepts_everything: false,
     };
 
     fn check(method: &str, params: &Value, capabilities: ClientCapabilities) -> Result<Value, i64> {

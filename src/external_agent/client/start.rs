@@ -8,7 +8,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 
 use super::command::OnSuccess;
-use super::connection::AgentConnection;
+use super::connection::{AgentConnection, ConnectionClient};
 use super::{
     AgentShared, ExternalAgent, ExternalAgentError, Peer, StartError, StartRequest, terminal_program,
 };
@@ -41,7 +41,8 @@ impl StartingAgent {
     pub async fn spawn(
         request: StartRequest,
         shell: &Shell,
-        (session, client): (SessionId, Client),
+        session: SessionId,
+        client: Client,
     ) -> Result<Self, StartError> {
         let not_started = |text| StartError { error: ExternalAgentError::NotStarted(text), is_gone: true };
         let (mut process, copied) = process(&request, shell).await.map_err(not_started)?;
@@ -53,13 +54,14 @@ impl StartingAgent {
         } else {
             stdio.ok_or_else(|| not_started("it has no standard input and output".into()))?
         };
-        let (commands, state) = AgentConnection::start(
-            request.name.clone(),
-            stdio,
-            program.clone(),
-            (client, session, request.capabilities),
-        );
+        let receiver = ConnectionClient { client, session_id: session, capabilities: request.capabilities };
+        let (commands, state) =
+            AgentConnection::start(request.name.clone(), stdio, program.clone(), receiver);
         Ok(Self { request, peer: Peer { commands, state, program, secrets }, copied })
+    }
+
+    pub(super) fn peer(&self) -> &Peer {
+        &self.peer
     }
 
     pub fn program(&self) -> &Program {
@@ -159,10 +161,9 @@ async fn begin(
     peer: &Peer,
     start_request: &StartRequest,
 ) -> Result<(SessionId, InitializeResponse), ExternalAgentError> {
-    let about = Implementation::new("modegate", env!("CARGO_PKG_VERSION")).title("Modegate".to_owned());
     let request = InitializeRequest::new(ProtocolVersion::V1)
         .client_capabilities(capabilities(start_request.capabilities))
-        .client_info(about);
+        .client_info(implementation());
     let response: InitializeResponse = peer.call("initialize", &request, OnSuccess::Ignore).await?;
     if response.protocol_version != ProtocolVersion::V1 {
         return Err(ExternalAgentError::Malformed("it does not support version 1 of the protocol".into()));
@@ -190,6 +191,10 @@ async fn begin(
     let _: Option<LoadSessionResponse> =
         peer.call("session/load", &request, OnSuccess::SessionStarted(Some(id.clone()))).await?;
     Ok((id, response))
+}
+
+pub(super) fn implementation() -> Implementation {
+    Implementation::new("modegate", env!("CARGO_PKG_VERSION")).title("Modegate".to_owned())
 }
 
 /// Announces only the given capabilities (F1, E1).

@@ -16,6 +16,9 @@ pub const EXIT_META: &str = "modegate/exit";
 /// On the call that stands for the program, when it stops or continues: a [`JobState`].
 pub const JOB_META: &str = "modegate/job";
 
+/// On the call that stands for the program, when an act of the program was refused: a `RefusedAct`.
+pub const REFUSED_META: &str = "modegate/refused";
+
 /// On the call that stands for the program, when it starts.
 pub const PROGRAM_META: &str = "modegate/program";
 
@@ -23,7 +26,8 @@ const BUFFER: usize = 64 * 1024;
 
 const SESSION: &str = "program";
 
-const CALL: &str = "program";
+/// The call that stands for the program.
+pub const PROGRAM_CALL: &str = "program";
 
 /// The program must wait for its release.
 pub(super) fn connect(program: Program) -> ChildStdio {
@@ -55,7 +59,7 @@ async fn serve(connection: DuplexStream, program: Program) -> io::Result<()> {
                         prompt = id;
                         let title = message["params"]["prompt"][0]["text"].as_str().unwrap_or_default();
                         let call = json!({
-                            "sessionUpdate": "tool_call", "toolCallId": CALL, "title": title, "kind": "execute",
+                            "sessionUpdate": "tool_call", "toolCallId": PROGRAM_CALL, "title": title, "kind": "execute",
                             "status": "in_progress", "_meta": { PROGRAM_META: true },
                         });
                         write(&mut output, &update(&call)).await?;
@@ -93,7 +97,7 @@ fn ending(prompt: Option<&Value>, over: &ProgramEnd) -> Vec<Value> {
     let status = if over.exit == Some(Exit::Status(0)) { "completed" } else { "failed" };
     let text = json!({ "type": "text", "text": format!("[{}.]", over.how) });
     let call = json!({
-        "sessionUpdate": "tool_call_update", "toolCallId": CALL, "status": status,
+        "sessionUpdate": "tool_call_update", "toolCallId": PROGRAM_CALL, "status": status,
         "content": [{ "type": "content", "content": text }],
         "_meta": { EXIT_META: exit },
     });
@@ -101,7 +105,9 @@ fn ending(prompt: Option<&Value>, over: &ProgramEnd) -> Vec<Value> {
 }
 
 fn job_changed(state: JobState) -> Value {
-    update(&json!({ "sessionUpdate": "tool_call_update", "toolCallId": CALL, "_meta": { JOB_META: state } }))
+    update(
+        &json!({ "sessionUpdate": "tool_call_update", "toolCallId": PROGRAM_CALL, "_meta": { JOB_META: state } }),
+    )
 }
 
 fn update(update: &Value) -> Value {

@@ -1,5 +1,5 @@
-//! Changes of a brokered agent that wait for a decision. The user gets one question at a time, whose answer
-//! may cover the others.
+//! Changes of a brokered agent that wait for a decision. In an editor the user gets one question at a time, in the panel
+//! of a terminal program a list. An answer may cover the other changes.
 
 use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -9,11 +9,12 @@ use tokio::sync::mpsc;
 
 use super::consents::Consents;
 use super::message::{AgentMessage, AgentOutput, AnsweredChange, ProcessMessage};
+use super::model_note::ModelNote;
 use super::moved_content::{self, MovedContent};
 use super::permission::{decide, permitted};
 use super::question::{self, AskedQuestion, REJECT_TURN};
-use super::refused::{self, RefusalNotices};
-use super::{AgentLimits, ExternalAgentHost, host};
+use super::refusal_notices::{self, RefusalNotices};
+use super::{AgentLimits, ExternalAgentHost, RefusedAct, host};
 use crate::acp::{
     RequestPermissionOutcome, RequestPermissionRequest, SessionUpdate, ToolCall, ToolCallId,
     ToolCallLocation, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields,
@@ -28,6 +29,9 @@ use crate::process::{BrokerEvent, ChangeKind, ChangeQuestion};
 /// Time that a program waits for the user. Then its change is refused.
 pub const LIMIT: Duration = Duration::from_mins(10);
 
+/// Most questions that are open at the same time for a terminal program.
+const MAX_OPEN: usize = 20;
+
 /// Maximum number of refused changes that are recorded in one turn.
 const MAX_REFUSED: usize = 100;
 
@@ -41,11 +45,13 @@ pub(super) struct AskedChanges {
     pub unrecorded: Vec<PathBuf>,
     /// True from a prompt to the end of its turn.
     is_in_turn: bool,
-    open: Option<OpenChange>,
+    open: Vec<OpenChange>,
     waiting: VecDeque<AskedQuestion>,
     /// Titles of the changes that were refused in this turn without a question. Each is recorded once.
     refused: HashSet<String>,
     refusals: RefusalNotices,
+    /// For the next prompt.
+    pub note: ModelNote,
     /// The user was told about changes between turns.
     told: bool,
 }
@@ -55,6 +61,19 @@ struct OpenChange {
     facts: CallFacts,
     call: ToolCallId,
     request: u64,
+}
+
+impl OpenChange {
+    /// Number of the change.
+    fn number(&self) -> u64 {
+        self.question.change.number
+    }
+
+    /// Withdraws the question.
+    fn close(&self, why: &str, asker: &Asker<'_>) -> AgentOutput {
+        asker.host.client.withdraw(self.request);
+        concluded(self.call.clone(), Some(why))
+    }
 }
 
 /// The running agent and the way to its client.
@@ -84,30 +103,41 @@ impl AskedChanges {
         asker: &Asker<'_>,
         limits: &AgentLimits,
     ) -> Vec<AgentOutput> {
-        match event {
+        let outputs = match event {
             BrokerEvent::Asked(change) => {
                 self.waiting.push_back(AskedQuestion { change, content, is_postponed: false, earlier: 0 });
                 self.decide(asker, limits)
             }
             BrokerEvent::Withdrawn(number) => {
                 self.waiting.retain(|question| question.change.number != number);
-                let is_open = self.open.as_ref().is_some_and(|it| it.question.change.number == number);
-                let mut outputs = if is_open { self.close("The program ended.", asker) } else { Vec::new() };
+                let mut outputs = Vec::new();
+                for open in self.open.extract_if(.., |open| open.number() == number) {
+                    outputs.push(open.close("The program ended.", asker));
+                }
                 outputs.extend(self.decide(asker, limits));
                 outputs
             }
             BrokerEvent::HostRefused(host) => host::refused(&host, asker.host, limits),
             BrokerEvent::SocketRefused(path) => host::socket_refused(&path, asker.host, limits),
-            BrokerEvent::Ended(writers) => vec![refused::ended(&writers)],
-            BrokerEvent::Refused(call) => self.refusals.add(call, asker.host, limits),
+            BrokerEvent::Ended(writers) => vec![refusal_notices::ended(&writers)],
+            BrokerEvent::Refused(call) => {
+                if refusal_notices::is_known(&call, limits) {
+                    let mode = &limits.mode;
+                    self.note.add(&format!("Changes of files failed, because {mode} mode changes nothing."));
+                }
+                self.refusals.add(call, asker.host, limits)
+            }
             BrokerEvent::PolicySet { .. } | BrokerEvent::RecordSaved(_) => Vec::new(),
-        }
+        };
+        self.note.add_notices(&outputs);
+        outputs
     }
 
-    /// Answers the waiting changes up to the first one that the user must decide.
+    /// Answers the waiting changes as long as the user can be asked about those that need it.
     fn decide(&mut self, asker: &Asker<'_>, limits: &AgentLimits) -> Vec<AgentOutput> {
         let mut outputs = Vec::new();
-        while self.open.is_none() {
+        let most = if asker.host.is_terminal_program() { MAX_OPEN } else { 1 };
+        while self.open.len() < most {
             let Some(mut question) = self.waiting.pop_front() else { break };
             question.is_postponed = self.consents.is_postponed(&question.change.path);
             match self.decide_one(&question, asker, limits) {
@@ -127,14 +157,18 @@ impl AskedChanges {
             Verdict::Deny(denial) => {
                 let title = question.title(asker.host);
                 let text = format!("Refused by Modegate: {title}. {}\n\n", denial.message);
-                let denied = self.refused_once(title, denial.rule);
-                let notice = denied.is_some().then_some(AgentOutput::NoticeInTurn(text));
-                Decision::Answer(false, denied.into_iter().chain(notice).collect())
+                let act = RefusedAct::new(title, denial.message);
+                let mut outputs = self.refused_once(act, denial.rule, asker);
+                if !outputs.is_empty() {
+                    outputs.push(AgentOutput::NoticeInTurn(text));
+                }
+                Decision::Answer(false, outputs)
             }
             Verdict::Allow => Decision::Answer(true, Vec::new()),
             Verdict::Ask(_) if self.consents.refuses(&question.change) => {
-                let denied = self.refused_once(question.title(asker.host), permission::REJECTED);
-                Decision::Answer(false, denied.into_iter().collect())
+                let act =
+                    RefusedAct::new(question.title(asker.host), "An earlier answer of yours rejects it.");
+                Decision::Answer(false, self.refused_once(act, permission::REJECTED, asker))
             }
             Verdict::Ask(_) if self.consents.cover(&question.change, &limits.mode.0) => {
                 Decision::Answer(true, Vec::new())
@@ -157,10 +191,14 @@ impl AskedChanges {
         }
     }
 
-    /// `None` if the refusal is recorded, or too many are: a program may try again and again.
-    fn refused_once(&mut self, title: String, rule: &'static str) -> Option<AgentOutput> {
-        let is_new = self.refused.len() < MAX_REFUSED && self.refused.insert(title);
-        is_new.then(|| AgentOutput::Denied { call: ToolCallId::new(TOOL), tool: TOOL, rule })
+    /// Empty if the refusal is recorded, or too many are: a program may try again and again.
+    fn refused_once(&mut self, act: RefusedAct, rule: &'static str, asker: &Asker<'_>) -> Vec<AgentOutput> {
+        let shown = act.shown(asker.host);
+        if self.refused.len() >= MAX_REFUSED || !self.refused.insert(act.act) {
+            return Vec::new();
+        }
+        let denied = AgentOutput::Denied { call: ToolCallId::new(TOOL), tool: TOOL, rule };
+        [denied].into_iter().chain(shown).collect()
     }
 
     fn ask(
@@ -180,7 +218,7 @@ impl AskedChanges {
         let announced = ToolCall::new(call.clone(), title.clone())
             .kind(kind)
             .status(ToolCallStatus::Pending)
-            .content(question.content())
+            .content(question.content(asker.host))
             .locations(locations.collect::<Vec<_>>());
         let fields = ToolCallUpdateFields::new()
             .title(title)
@@ -202,7 +240,7 @@ impl AskedChanges {
             // The session may be gone.
             let _ = messages.send(AgentMessage::Process(start, ProcessMessage::ChangeAnswered(answered)));
         });
-        self.open = Some(OpenChange { question, facts, call, request: number });
+        self.open.push(OpenChange { question, facts, call, request: number });
         let update = Box::new(SessionUpdate::ToolCall(announced));
         AgentOutput::Record(SessionEvent::ForwardedUpdate { update }, None)
     }
@@ -214,11 +252,10 @@ impl AskedChanges {
         limits: &AgentLimits,
     ) -> Vec<AgentOutput> {
         let AnsweredChange { number, answer, content } = answered;
-        let Some(OpenChange { question, facts, call, request }) =
-            self.open.take_if(|open| open.question.change.number == number)
-        else {
+        let Some(position) = self.open.iter().position(|open| open.number() == number) else {
             return Vec::new();
         };
+        let OpenChange { question, facts, call, request } = self.open.remove(position);
         let mut outputs = Vec::new();
         let (selected, rule, refusal) = match answer.map(|answer| answer.outcome) {
             Ok(RequestPermissionOutcome::Selected(selected)) => {
@@ -265,27 +302,45 @@ impl AskedChanges {
             }
             let rule = denial.unwrap_or(rule);
             outputs.push(AgentOutput::Denied { call: call.clone(), tool: TOOL, rule });
+            outputs.extend(RefusedAct::new(question.title(asker.host), &*refusal).shown(asker.host));
+        }
+        if !allows {
+            self.note.add(&format!("{refusal} {}", question.title(asker.host)));
         }
         outputs.push(concluded(call, (!allows).then_some(&*refusal)));
         outputs.extend(asker.answer(question.change.number, allows));
+        outputs.extend(self.decide_open("An answer to another question covers it.", asker, limits));
+        outputs
+    }
+
+    /// Withdraws the open questions that need no answer any more, and decides the waiting ones.
+    fn decide_open(&mut self, why: &str, asker: &Asker<'_>, limits: &AgentLimits) -> Vec<AgentOutput> {
+        let mut outputs = Vec::new();
+        for open in std::mem::take(&mut self.open) {
+            match self.decide_one(&open.question, asker, limits) {
+                Decision::Ask(_) => self.open.push(open),
+                Decision::Answer(allows, more) => {
+                    outputs.push(open.close(why, asker));
+                    outputs.extend(more);
+                    outputs.extend(asker.answer(open.number(), allows));
+                }
+            }
+        }
         outputs.extend(self.decide(asker, limits));
         outputs
     }
 
-    /// Withdraws the open question.
-    fn close(&mut self, why: &str, asker: &Asker<'_>) -> Vec<AgentOutput> {
-        let Some(OpenChange { call, request, .. }) = self.open.take() else { return Vec::new() };
-        asker.host.client.withdraw(request);
-        vec![concluded(call, Some(why))]
+    fn close_all(&mut self, why: &str, asker: &Asker<'_>) -> Vec<AgentOutput> {
+        std::mem::take(&mut self.open).into_iter().map(|open| open.close(why, asker)).collect()
     }
 
     /// The turn is cancelled or over.
     pub(super) fn refuse(&mut self, asker: &Asker<'_>) -> Vec<AgentOutput> {
-        let open = self.open.as_ref().map(|open| open.question.change.number);
+        let open: Vec<u64> = self.open.iter().map(OpenChange::number).collect();
         let waiting = std::mem::take(&mut self.waiting);
         let numbers = open.into_iter().chain(waiting.into_iter().map(|question| question.change.number));
         let refused: Vec<AgentOutput> = numbers.filter_map(|number| asker.answer(number, false)).collect();
-        let mut outputs = self.close("The turn has ended.", asker);
+        let mut outputs = self.close_all("The turn has ended.", asker);
         outputs.extend(refused);
         outputs
     }
@@ -293,7 +348,7 @@ impl AskedChanges {
     /// The process is gone, and with it all that waits.
     pub(super) fn forget(&mut self, asker: &Asker<'_>) -> Vec<AgentOutput> {
         self.waiting.clear();
-        self.close("The agent has ended.", asker)
+        self.close_all("The agent has ended.", asker)
     }
 
     pub(super) fn end_turn(&mut self, asker: &Asker<'_>) -> Vec<AgentOutput> {
@@ -302,30 +357,22 @@ impl AskedChanges {
         self.refused.clear();
         self.consents.end_turn();
         let mut outputs = self.refuse(asker);
-        outputs.extend(self.refusals.end_turn());
+        outputs.extend(self.refusals.end_turn(asker.host));
         outputs
     }
 
     pub(super) fn asks(&self) -> bool {
-        self.open.is_some()
+        !self.open.is_empty()
     }
 
-    /// The call of the open question, if its change is now denied.
-    pub(super) fn denied_call(&self, limits: &AgentLimits) -> Option<&ToolCallId> {
-        let open = self.open.as_ref()?;
-        matches!(decide(&open.facts, limits), Verdict::Deny(_)).then_some(&open.call)
+    /// The calls of open questions whose changes are now denied.
+    pub(super) fn denied_calls(&self, limits: &AgentLimits) -> impl Iterator<Item = &ToolCallId> {
+        let denied = |open: &&OpenChange| matches!(decide(&open.facts, limits), Verdict::Deny(_));
+        self.open.iter().filter(denied).map(|open| &open.call)
     }
 
     pub(super) fn decide_again(&mut self, asker: &Asker<'_>, limits: &AgentLimits) -> Vec<AgentOutput> {
-        let Some(open) = &self.open else { return self.decide(asker, limits) };
-        if matches!(decide(&open.facts, limits), Verdict::Ask(_)) {
-            return Vec::new();
-        }
-        let question = open.question.clone();
-        let mut outputs = self.close("The mode has changed.", asker);
-        self.waiting.push_front(question);
-        outputs.extend(self.decide(asker, limits));
-        outputs
+        self.decide_open("The mode has changed.", asker, limits)
     }
 }
 

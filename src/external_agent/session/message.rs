@@ -52,7 +52,7 @@ pub enum ProcessMessage {
     /// The brokered process may make changes, or no longer may.
     Switched {
         /// The agent's own mode to restore when it may.
-        previous_mode: Option<SessionModeId>,
+        mode_to_restore: Option<SessionModeId>,
     },
     /// The brokered process asks about a change, or no longer does.
     Broker {
@@ -70,7 +70,7 @@ pub struct StartedAgent {
     pub agent: ExternalAgent,
     pub context: ContextState,
     /// The agent's own mode before the sandbox.
-    pub previous_mode: Option<SessionModeId>,
+    pub mode_to_restore: Option<SessionModeId>,
     /// Folder for the record of its changes.
     pub record: Option<PathBuf>,
 }

@@ -56,7 +56,7 @@ impl ExternalAgentSession {
         }
         let limits = limits();
         // The broker withdraws its question when the mode applies to it.
-        let mut calls: Vec<_> = self.asked_changes.denied_call(&limits).cloned().into_iter().collect();
+        let mut calls: Vec<_> = self.asked_changes.denied_calls(&limits).cloned().collect();
         for (_, open_request) in self.open_requests.extract_if(|_, request| request.is_denied(&limits)) {
             self.host.client.withdraw(open_request.id);
             calls.extend(open_request.asked.map(|asked| asked.request.tool_call.tool_call_id));

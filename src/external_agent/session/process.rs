@@ -1,7 +1,7 @@
 //! The process of an external agent: started as the mode requires, followed through its states
 //! ([`super::process_state`]), and started again after its end.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -12,7 +12,7 @@ use super::message::{AgentOutput, StartedAgent, WaitingPrompt};
 use super::process_state::{Loosening, ProcessAccess, ProcessAction, ProcessEvent, ProcessState};
 use super::prompt::ReadyAgent;
 use super::relay::ExternalAgentRelay;
-use super::run::{AgentRun, NewPermit, PermittedChanges, policy_of};
+use super::run::{AgentRun, NewPermit, PermittedChanges, policy_of, report_panic};
 use super::{AgentLimits, ExternalAgentSession, restart};
 use crate::acp::ToolCallId;
 use crate::client;
@@ -30,7 +30,7 @@ const PROCESS_CALL: &str = "agent";
 const CHANGES_CALL: &str = "agent_changes";
 
 /// How long the answer about a looser mode waits for an agent that is starting or at work.
-const APPLIED_LIMIT: Duration = Duration::from_millis(500);
+pub(super) const APPLIED_LIMIT: Duration = Duration::from_millis(500);
 
 /// Handles of a process. Its [`ProcessState`] says which changes it may make.
 pub(super) struct AgentProcess {
@@ -64,6 +64,10 @@ struct ChangePermits {
 }
 
 impl AgentProcess {
+    pub(super) fn record(&self) -> Option<&Path> {
+        self.record.as_deref()
+    }
+
     /// Events that the handles tell of. Repeated ones change nothing.
     fn events(&self) -> impl Iterator<Item = ProcessEvent> + use<> {
         let changes = self.changes.as_ref();
@@ -188,7 +192,7 @@ impl ExternalAgentSession {
         self.restart_question = CancellationToken::new();
         if let Some(prompt) = self.waiting.last() {
             let void = self.restart_question.clone();
-            restart::ask((&self.host, &limits.mode), prompt, void, self.messages.sender());
+            restart::ask(&self.host, &limits.mode, prompt, void, self.messages.sender());
         }
     }
 
@@ -207,7 +211,7 @@ impl ExternalAgentSession {
     pub(super) fn retain(&self) -> AgentOutput {
         AgentOutput::Retain {
             session: self.retained_context.session_id().map(str::to_owned),
-            mode: self.previous_mode.as_ref().map(ToString::to_string),
+            mode: self.mode_to_restore.as_ref().map(ToString::to_string),
         }
     }
 
@@ -221,9 +225,7 @@ impl ExternalAgentSession {
         let copied = if process.announced.is_none() { agent.copied() } else { &[] };
         let was_announced = process.announced.replace(is_sandboxed) == Some(is_sandboxed);
         let name = &self.host.agent.id;
-        let definition = self.host.agent.external_agent.as_ref();
-        let is_program = definition.is_some_and(|definition| definition.terminal_program.is_some());
-        let kind = if is_program { "program" } else { "agent" };
+        let kind = self.host.kind();
         let mut outputs = Vec::new();
         if let [first, rest @ ..] = copied {
             let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
@@ -237,7 +239,7 @@ impl ExternalAgentSession {
             outputs.push(AgentOutput::Uncovered(format!(
                 "Changes that the {kind} {name} makes with its own tools are unknown and cannot be undone."
             )));
-        } else if is_sandboxed && !was_announced {
+        } else if is_sandboxed && !was_announced && !self.host.has_terminal_host() {
             // Explains why changes fail, which the agent itself may not do.
             let when = if limits.is_mode_unrestricted {
                 "in every mode of this session".to_owned()
@@ -253,6 +255,7 @@ impl ExternalAgentSession {
             stopped: process.stopped.clone(),
             record: process.record.clone(),
             is_sandboxed,
+            note: self.asked_changes.note.take().filter(|_| !self.host.is_terminal_program()),
             agent,
         };
         self.asked_changes.begin_turn();
@@ -312,7 +315,7 @@ impl ExternalAgentSession {
             session: self.host.session.clone(),
             client,
             modes: definition.modes.clone(),
-            previous_mode: self.previous_mode.clone(),
+            mode_to_restore: self.mode_to_restore.clone(),
             permit,
             changes: PermittedChanges { permit: may_change, new_permits, applied },
             stop: stop.clone(),
@@ -320,7 +323,8 @@ impl ExternalAgentSession {
             to,
             start,
         };
-        tokio::spawn(run.run(tokio::spawn(relay.run(end))));
+        let ending = self.messages.sender();
+        tokio::spawn(report_panic(tokio::spawn(run.run(tokio::spawn(relay.run(end)))), start, ending));
         let changes = ChangePermits { denied, permits, sent: 0, applied: to_apply };
         self.process = Some(AgentProcess {
             start,
@@ -344,7 +348,7 @@ impl ExternalAgentSession {
         limits: &AgentLimits,
         gate: &mut Gate,
     ) -> Vec<AgentOutput> {
-        let StartedAgent { agent, context, previous_mode, record } = started;
+        let StartedAgent { agent, context, mode_to_restore, record } = started;
         let ProcessState::Starting(_) = self.state else { return Vec::new() };
         let mut outputs = self.advance(ProcessEvent::Started, limits, gate);
         if let Some(process) = &mut self.process {
@@ -353,7 +357,7 @@ impl ExternalAgentSession {
         }
         let session = agent.can_load().then(|| agent.session_id());
         let lost_context = self.retained_context.started(session, context);
-        self.previous_mode = previous_mode;
+        self.mode_to_restore = mode_to_restore;
         outputs.push(self.retain());
         let name = &self.host.agent.id;
         if let Some(why) = lost_context {

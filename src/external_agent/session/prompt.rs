@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::model_note::noted;
 use crate::acp::{ContentBlock, StopReason};
 use crate::external_agent::{ExternalAgent, ExternalAgentError};
 use crate::process::RecordState;
@@ -19,6 +20,8 @@ pub struct ReadyAgent {
     pub(super) record: Option<PathBuf>,
     /// True if the process may change no files when the prompt begins.
     pub(super) is_sandboxed: bool,
+    /// For the agent's model, behind the prompt.
+    pub(super) note: Option<String>,
 }
 
 pub enum PromptOutcome {
@@ -38,13 +41,13 @@ impl ReadyAgent {
         Some((record, self.agent.program().save_record().await))
     }
 
-    /// Passes the prompt on unchanged. Returns after all updates of the agent have reached the session.
+    /// Passes the prompt on, with a note about what was refused before. Returns after all updates of the agent have reached the session.
     pub async fn prompt(
         &self,
         content: Vec<ContentBlock>,
         cancel: &CancellationToken,
     ) -> Result<PromptOutcome, ExternalAgentError> {
-        let outcome = self.agent.prompt(content, cancel.clone()).await;
+        let outcome = self.agent.prompt(noted(content, self.note.clone()), cancel.clone()).await;
         let (fence, passed) = oneshot::channel::<()>();
         if self.fences.send(fence).await.is_ok() {
             // The sender is only ever dropped.

@@ -85,7 +85,7 @@ impl AskedQuestion {
         }
     }
 
-    pub(super) fn content(&self) -> Vec<ToolCallContent> {
+    pub(super) fn content(&self, host: &ExternalAgentHost) -> Vec<ToolCallContent> {
         let ChangeQuestion { change, path, to, program, executable, .. } = &self.change;
         let program = text::quoted_name(program);
         let texts = self.content.as_ref().and_then(|content| content.texts.as_ref());
@@ -113,7 +113,8 @@ impl AskedQuestion {
         if matches!(change, ChangeKind::Create | ChangeKind::Write)
             && git_data::command(&self.change).is_none()
         {
-            details.push_str(" Until the program closes the file, it can write it, also after this turn.");
+            details.push_str(" Until the program closes the file, it can write it");
+            details.push_str(if host.is_terminal_program() { "." } else { ", also after this turn." });
         }
         let mut content = vec![text_content(&details)];
         if let (Some((old, new)), Some(to)) = (texts, to)
@@ -134,14 +135,18 @@ impl AskedQuestion {
             Some(inside) => format!("below {}", text::quoted_name(&inside.to_string_lossy())),
             None => format!("below {}", text::quoted_name(&folder.to_string_lossy())),
         });
+        let is_program = host.is_terminal_program();
+        let during = if is_program { "until the program ends" } else { "this turn" };
         let options = OPTIONS.iter().filter_map(|(id, kind, scope)| {
             let name = match scope {
                 Some(ConsentScope::Path) if is_git => "Allow (git's own data, this command)".to_owned(),
-                Some(ConsentScope::Path) => "Allow (this file, this turn)".to_owned(),
-                Some(ConsentScope::Folder) => format!("Allow all changes {} (this turn)", below.as_ref()?),
-                Some(ConsentScope::Turn) => "Allow all changes (this turn)".to_owned(),
+                Some(ConsentScope::Path) => format!("Allow (this file, {during})"),
+                Some(ConsentScope::Folder) => format!("Allow all changes {} ({during})", below.as_ref()?),
+                Some(ConsentScope::Turn) => format!("Allow all changes ({during})"),
+                // The program is its only turn.
+                Some(ConsentScope::Session) if is_program => return None,
                 Some(ConsentScope::Session) => format!("Allow all changes (this session, {mode} mode)"),
-                None if *id == REJECT_TURN => "Reject all changes (this turn)".to_owned(),
+                None if *id == REJECT_TURN => format!("Reject all changes ({during})"),
                 None => "Reject".to_owned(),
             };
             Some(PermissionOption::new(*id, name, *kind))

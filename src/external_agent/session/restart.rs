@@ -16,7 +16,8 @@ const STAY: &str = "stay";
 
 /// Asks in the turn of `prompt`, and sends the answer to the session.
 pub(super) fn ask(
-    (host, mode): (&ExternalAgentHost, &SessionModeId),
+    host: &ExternalAgentHost,
+    mode: &SessionModeId,
     prompt: &WaitingPrompt,
     void: CancellationToken,
     to: mpsc::UnboundedSender<AgentMessage>,

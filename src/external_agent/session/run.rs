@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::message::{AgentMessage, ContextState, ProcessMessage, StartedAgent};
@@ -20,6 +21,7 @@ use crate::process::shell::Shell;
 use crate::process::{BrokerEvent, BrokerPolicy};
 
 /// How long a looser mode waits for the agent's own mode. Most agents answer within 20 ms, one at work may take longer.
+/// Shorter than [`APPLIED_LIMIT`](super::process::APPLIED_LIMIT), after which the mode change is answered.
 const OWN_MODE_LIMIT: Duration = Duration::from_millis(300);
 
 pub(super) struct AgentRun {
@@ -28,7 +30,7 @@ pub(super) struct AgentRun {
     pub session: SessionId,
     pub client: Client,
     pub modes: ExternalAgentModes,
-    pub previous_mode: Option<SessionModeId>,
+    pub mode_to_restore: Option<SessionModeId>,
     pub permit: Permit,
     pub changes: PermittedChanges,
     pub stop: CancellationToken,
@@ -47,7 +49,7 @@ pub(super) struct PermittedChanges {
     pub applied: watch::Sender<u64>,
 }
 
-/// Allows a brokered agent other changes than before.
+/// Allows a brokered agent other changes than before, perhaps none.
 pub(super) struct NewPermit {
     /// Counts from 1.
     pub number: u64,
@@ -59,14 +61,14 @@ pub(super) struct NewPermit {
 
 impl AgentRun {
     /// Ends the agent when requested, even during the start.
-    pub(super) async fn run(self, relay: tokio::task::JoinHandle<()>) {
+    pub(super) async fn run(self, relay: JoinHandle<()>) {
         let Self {
             mut request,
             shell,
             session,
             client,
             modes,
-            previous_mode,
+            mode_to_restore,
             permit,
             mut changes,
             stop,
@@ -75,8 +77,8 @@ impl AgentRun {
             start,
         } = self;
         // Without a record of the start, the session is gone.
-        let Ok(record) = recorded.await else { return };
-        request.record.clone_from(&record);
+        let Ok(change_record) = recorded.await else { return };
+        request.record.clone_from(&change_record);
         let is_sandboxed = request.sandboxed;
         let roots = request.roots();
         let unwanted = || async {
@@ -91,8 +93,10 @@ impl AgentRun {
         let starts = AgentStarts { shell: &shell, session: &session, client: &client, start, to: &to };
         let mut started = starts.run(request.clone(), unwanted()).await;
         let is_wanted = !permit.cancel.is_cancelled() && !stop.is_cancelled();
-        if let (true, Err(StartError { error, is_gone: true }), true) =
-            (request.load.take().is_some(), &started, is_wanted)
+        let was_loading = request.load.take().is_some();
+        if let Err(StartError { error, is_gone: true }) = &started
+            && was_loading
+            && is_wanted
         {
             context = ContextState::New(Some(error.to_string()));
             started = starts.run(request, unwanted()).await;
@@ -109,22 +113,24 @@ impl AgentRun {
             }
         };
         let ready = async {
-            let previous_mode = set_agent_mode(&agent, &modes, is_sandboxed, previous_mode.clone()).await;
-            let started =
-                StartedAgent { agent: agent.clone(), context, previous_mode: previous_mode.clone(), record };
+            let mode_to_restore = set_agent_mode(&agent, &modes, is_sandboxed, mode_to_restore.clone()).await;
+            let started = StartedAgent {
+                agent: agent.clone(),
+                context,
+                mode_to_restore: mode_to_restore.clone(),
+                record: change_record,
+            };
             let _ = to.send(AgentMessage::Process(start, ProcessMessage::Started(Ok(started))));
             let switches =
                 LevelSwitches { agent: &agent, modes: &modes, shell: &shell, roots: &roots, start, to: &to };
-            tokio::select! {
-                () = switches.run(&mut changes, previous_mode) => {}
-            }
+            switches.run(&mut changes, mode_to_restore).await
         };
         let (is_gone, why) = tokio::select! {
             biased;
             () = permit.cancel.cancelled() => (agent.end().await, "it was stopped".to_owned()),
             () = stop.cancelled() => (agent.shut_down().await, "it was closed".to_owned()),
             why = agent.over() => (agent.shut_down().await, why),
-            () = ready => {
+            CannotRevoke = ready => {
                 (agent.end().await, "it was stopped, because it could still write files".to_owned())
             }
         };
@@ -134,6 +140,16 @@ impl AgentRun {
             tracing::error!(%error, "some updates of an agent were not forwarded");
         }
         let _ = to.send(AgentMessage::Process(start, ProcessMessage::Ended { why }));
+    }
+}
+
+/// Reports the end of a process whose task panics: nothing else would.
+pub(super) async fn report_panic(task: JoinHandle<()>, start: u64, to: mpsc::UnboundedSender<AgentMessage>) {
+    if let Err(error) = task.await {
+        tracing::error!(%error, "the task of an agent failed");
+        let ended = ProcessMessage::Ended { why: "an error in Modegate ended it".into() };
+        // The session may be gone.
+        let _ = to.send(AgentMessage::Process(start, ended));
     }
 }
 
@@ -152,13 +168,13 @@ impl AgentStarts<'_> {
         request: StartRequest,
         unwanted: impl Future<Output = ()>,
     ) -> Result<ExternalAgent, StartError> {
-        let place = (self.session.clone(), self.client.clone());
-        let starting = StartingAgent::spawn(request, self.shell, place).await?;
+        let (session, client) = (self.session.clone(), self.client.clone());
+        let starting = StartingAgent::spawn(request, self.shell, session, client).await?;
         let program = starting.program().clone();
-        let events = program.take_questions();
+        let events = program.take_broker_events();
         // The session may be gone.
         let _ = self.to.send(AgentMessage::Process(self.start, ProcessMessage::ProgramStarted(program)));
-        let forwarded = tokio::spawn(forward_questions(events, self.start, self.to.clone()));
+        let forwarded = tokio::spawn(forward_events(events, self.start, self.to.clone()));
         let started = starting.begin(unwanted).await;
         if matches!(started, Err(StartError { is_gone: true, .. })) {
             // The next program asks under the same numbers.
@@ -179,12 +195,18 @@ struct LevelSwitches<'a> {
     to: &'a mpsc::UnboundedSender<AgentMessage>,
 }
 
+/// Changes that are no longer permitted cannot be prevented.
+struct CannotRevoke;
+
 /// Sets the agent's own mode. Returns the mode to restore.
 type OwnMode<'a> = BoxFuture<'a, Option<SessionModeId>>;
 
 impl LevelSwitches<'_> {
-    /// Returns if changes that are no longer permitted cannot be prevented.
-    async fn run(&self, changes: &mut PermittedChanges, mut previous_mode: Option<SessionModeId>) {
+    async fn run(
+        &self,
+        changes: &mut PermittedChanges,
+        mut mode_to_restore: Option<SessionModeId>,
+    ) -> CannotRevoke {
         // An agent at work may answer late, and the next switch does not wait for it.
         let mut own_mode: Option<OwnMode<'_>> = None;
         loop {
@@ -192,11 +214,11 @@ impl LevelSwitches<'_> {
                 biased;
                 () = denied(changes.permit.as_ref()) => {
                     if !self.agent.program().set_policy(BrokerPolicy::Nothing).await {
-                        return;
+                        return CannotRevoke;
                     }
                     // The mode change is answered when the permit is gone.
                     changes.permit = None;
-                    own_mode = Some(self.set_agent_mode(true, own_mode.take(), previous_mode.clone()));
+                    own_mode = Some(self.set_agent_mode(true, own_mode.take(), mode_to_restore.clone()));
                 }
                 Some(NewPermit { number, level, permit, recorded }) = changes.new_permits.recv() => {
                     if recorded.await.is_err() {
@@ -210,7 +232,7 @@ impl LevelSwitches<'_> {
                         }
                         self.agent.program().set_policy(policy_of(level)).await;
                         let mut setting =
-                            self.set_agent_mode(false, own_mode.take(), previous_mode.clone());
+                            self.set_agent_mode(false, own_mode.take(), mode_to_restore.clone());
                         // Otherwise the agent's own mode could refuse calls that the new mode allows.
                         let mode = tokio::select! {
                             mode = &mut setting => Some(mode),
@@ -219,24 +241,24 @@ impl LevelSwitches<'_> {
                         };
                         changes.applied.send_replace(number);
                         match mode {
-                            Some(mode) => previous_mode = self.switched(mode),
+                            Some(mode) => mode_to_restore = self.switched(mode),
                             None => own_mode = Some(setting),
                         }
                     }
                 }
                 mode = async { own_mode.as_mut()?.await }, if own_mode.is_some() => {
                     own_mode = None;
-                    previous_mode = self.switched(mode);
+                    mode_to_restore = self.switched(mode);
                 }
             }
         }
     }
 
     /// Reports the agent's new mode. Returns the mode to restore.
-    fn switched(&self, previous_mode: Option<SessionModeId>) -> Option<SessionModeId> {
-        let message = ProcessMessage::Switched { previous_mode: previous_mode.clone() };
+    fn switched(&self, mode_to_restore: Option<SessionModeId>) -> Option<SessionModeId> {
+        let message = ProcessMessage::Switched { mode_to_restore: mode_to_restore.clone() };
         let _ = self.to.send(AgentMessage::Process(self.start, message));
-        previous_mode
+        mode_to_restore
     }
 
     /// Sets the agent's own mode after an `earlier` request to do so.
@@ -244,27 +266,27 @@ impl LevelSwitches<'_> {
         &'a self,
         is_sandboxed: bool,
         earlier: Option<OwnMode<'a>>,
-        previous_mode: Option<SessionModeId>,
+        mode_to_restore: Option<SessionModeId>,
     ) -> OwnMode<'a> {
         let set = async move {
-            let previous_mode = match earlier {
+            let mode_to_restore = match earlier {
                 Some(earlier) => earlier.await,
-                None => previous_mode,
+                None => mode_to_restore,
             };
-            set_agent_mode(self.agent, self.modes, is_sandboxed, previous_mode).await
+            set_agent_mode(self.agent, self.modes, is_sandboxed, mode_to_restore).await
         };
         set.boxed()
     }
 }
 
-/// Passes on the questions about changes until the program has ended.
-async fn forward_questions(
-    questions: Option<mpsc::UnboundedReceiver<BrokerEvent>>,
+/// Passes on the events of the broker until the program has ended.
+async fn forward_events(
+    events: Option<mpsc::UnboundedReceiver<BrokerEvent>>,
     start: u64,
     to: mpsc::UnboundedSender<AgentMessage>,
 ) {
-    let Some(mut questions) = questions else { return };
-    while let Some(event) = questions.recv().await {
+    let Some(mut events) = events else { return };
+    while let Some(event) = events.recv().await {
         let content = match &event {
             BrokerEvent::Asked(question) => moved_content::read(question).await,
             _ => None,
@@ -302,13 +324,13 @@ async fn set_agent_mode(
     agent: &ExternalAgent,
     modes: &ExternalAgentModes,
     is_sandboxed: bool,
-    previous_mode: Option<SessionModeId>,
+    mode_to_restore: Option<SessionModeId>,
 ) -> Option<SessionModeId> {
     let offered = agent.modes()?;
     let wanted = if is_sandboxed {
         modes.read_only_of(&offered)
     } else {
-        modes.full_of(&offered).or_else(|| previous_mode.clone())
+        modes.full_of(&offered).or_else(|| mode_to_restore.clone())
     };
     let is_changed = match wanted.filter(|id| *id != offered.current_mode_id) {
         Some(id) => match agent.set_mode(&id.0).await {
@@ -321,5 +343,20 @@ async fn set_agent_mode(
         },
         None => false,
     };
-    previous_mode.or_else(|| is_changed.then_some(offered.current_mode_id)).filter(|_| is_sandboxed)
+    mode_to_restore.or_else(|| is_changed.then_some(offered.current_mode_id)).filter(|_| is_sandboxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn panic_of_a_task_is_the_end_of_its_process() {
+        let (to, mut messages) = mpsc::unbounded_channel();
+        report_panic(tokio::spawn(async {}), 1, to.clone()).await;
+        assert!(messages.try_recv().is_err(), "the control");
+        report_panic(tokio::spawn(async { panic!("as a test") }), 2, to).await;
+        let message = messages.try_recv().unwrap();
+        assert!(matches!(message, AgentMessage::Process(2, ProcessMessage::Ended { .. })));
+    }
 }

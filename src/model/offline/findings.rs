@@ -48,7 +48,7 @@ impl Findings {
                 // Prefers `fn retry(` to `fn retry_after(`.
                 let exact = kind == "defined" && has_word(&place.text, &word.text);
                 let worth = worth * rarity * if exact { 3.0 } else { 1.0 };
-                add(&mut files, place, worth, (at, &word.stem));
+                add(&mut files, WordMatch { place, worth, word: at, stem: &word.stem });
             }
         }
         let mut files: Vec<_> = files.into_iter().collect();
@@ -82,12 +82,16 @@ impl Findings {
     }
 }
 
-fn add(
-    files: &mut BTreeMap<String, FindingFile>,
+/// A line that defines or mentions a word of the question.
+struct WordMatch<'a> {
     place: FindingPlace,
     worth: f64,
-    (word, stem): (usize, &str),
-) {
+    /// Index of the word.
+    word: usize,
+    stem: &'a str,
+}
+
+fn add(files: &mut BTreeMap<String, FindingFile>, WordMatch { place, worth, word, stem }: WordMatch<'_>) {
     let file = files.entry(place.path.clone()).or_insert_with(|| FindingFile {
         score: 0.0,
         words: BTreeSet::new(),

@@ -18,6 +18,7 @@ use super::orphans;
 use crate::process::{
     BrokerEvent, ChildStdio, Command, Event, ProcessFailure, Processes, RecordState, Streams, read,
 };
+use crate::sandbox::host::HostPattern;
 use crate::sandbox::{BrokerPolicy, Confinement};
 use crate::supervisor::descriptors::{self, SupervisorDescriptors};
 use crate::supervisor::protocol::{
@@ -246,6 +247,10 @@ impl Process {
         self.order(SupervisorOrder::Answer { question, allows }).await;
     }
 
+    pub async fn allow_host(&mut self, host: HostPattern) {
+        self.order(SupervisorOrder::AllowHost(host)).await;
+    }
+
     pub async fn release(&mut self) {
         self.order(SupervisorOrder::Release).await;
     }
@@ -283,20 +288,23 @@ impl Process {
         None
     }
 
+    /// Returns the event of the next report that has one. `None` until such a report is whole.
     fn take_report(&mut self) -> Option<Event> {
-        match self.reports.take()? {
-            Ok(SupervisorReport::Failed(failure)) => Some(Event::Failed(failure)),
-            Ok(SupervisorReport::Exited(exit)) => Some(Event::Exited(exit)),
-            Ok(SupervisorReport::Job(state)) => Some(Event::Job(state)),
-            Ok(SupervisorReport::Broker(event)) => Some(Event::Broker(event)),
-            Ok(SupervisorReport::Gone { left_behind }) => {
-                self.left_behind = Some(left_behind);
-                None
-            }
-            Err(error) => {
-                let reason = format!("unreadable report from the supervisor: {error}");
-                Some(Event::Failed(ProcessFailure { reason, status: None }))
-            }
+        loop {
+            return Some(match self.reports.take()? {
+                Ok(SupervisorReport::Failed(failure)) => Event::Failed(failure),
+                Ok(SupervisorReport::Exited(exit)) => Event::Exited(exit),
+                Ok(SupervisorReport::Job(state)) => Event::Job(state),
+                Ok(SupervisorReport::Broker(event)) => Event::Broker(event),
+                Ok(SupervisorReport::Gone { left_behind }) => {
+                    self.left_behind = Some(left_behind);
+                    continue;
+                }
+                Err(error) => {
+                    let reason = format!("unreadable report from the supervisor: {error}");
+                    Event::Failed(ProcessFailure { reason, status: None })
+                }
+            });
         }
     }
 }

@@ -84,13 +84,13 @@ const F_GETSIG: i32 = 11;
 const F_SETOWN_EX: i32 = 15;
 const F_GETOWN_EX: i32 = 16;
 
-const REFUSED: &[c_long] =
+const REFUSED_TO_AGENTS: &[c_long] =
     &[libc::SYS_fsconfig, libc::SYS_fspick, libc::SYS_kexec_load, libc::SYS_vhangup, libc::SYS_nfsservctl];
 
 #[cfg(target_arch = "x86_64")]
-const REFUSED_OLD: &[c_long] = &[libc::SYS_kexec_file_load, libc::SYS_iopl, libc::SYS_ioperm];
+const REFUSED_TO_AGENTS_OLD: &[c_long] = &[libc::SYS_kexec_file_load, libc::SYS_iopl, libc::SYS_ioperm];
 #[cfg(target_arch = "aarch64")]
-const REFUSED_OLD: &[c_long] = &[];
+const REFUSED_TO_AGENTS_OLD: &[c_long] = &[];
 
 /// Second byte of `ioctl` requests about sockets.
 const SOCKETS: c_int = 0x8900;
@@ -111,9 +111,15 @@ pub(super) fn program(calls: Calls) -> Vec<sock_filter> {
 pub(super) fn calls() -> Calls {
     let mut calls = Calls::default();
     let refused = fail(libc::EPERM);
-    for others in
-        [OTHER_PROCESSES, MOUNTS_AND_NAMESPACES, FILE_BYPASSES, SHARED, SYSTEM_SETTINGS, REFUSED, REFUSED_OLD]
-    {
+    for others in [
+        OTHER_PROCESSES,
+        MOUNTS_AND_NAMESPACES,
+        FILE_BYPASSES,
+        SHARED,
+        SYSTEM_SETTINGS,
+        REFUSED_TO_AGENTS,
+        REFUSED_TO_AGENTS_OLD,
+    ] {
         calls.set(others, refused);
     }
     let beyond = BEYOND_READING.iter().chain(BEYOND_READING_OLD).map(|(_, calls)| *calls);

@@ -123,7 +123,7 @@ fn short(length: usize) -> u8 {
 pub(super) struct Calls(BTreeMap<u32, BpfRule>);
 
 impl Calls {
-    /// Replaces earlier rules of these calls.
+    /// Calls in two lists would have the rule of the last one, so a call has at most one rule until [`Self::replace`].
     pub(super) fn set(&mut self, calls: &[c_long], rule: impl Into<BpfRule>) {
         let rule = rule.into();
         for call in calls {
@@ -132,7 +132,17 @@ impl Calls {
     }
 
     pub(super) fn set_number(&mut self, number: u32, rule: BpfRule) {
-        self.0.insert(number, rule);
+        let earlier = self.0.insert(number, rule);
+        debug_assert!(earlier.is_none(), "call {number} has a rule already");
+    }
+
+    /// Replaces the rules of these calls.
+    pub(super) fn replace(&mut self, calls: &[c_long], rule: impl Into<BpfRule>) {
+        let rule = rule.into();
+        for call in calls {
+            let earlier = self.0.insert(number(*call), rule.clone());
+            debug_assert!(earlier.is_some(), "call {call} has no rule yet");
+        }
     }
 
     /// Puts a test in front of the rule of a call.
@@ -214,4 +224,26 @@ fn keep(bits: u32) -> sock_filter {
 fn jump_by(skipped: &[sock_filter]) -> sock_filter {
     let count = u32::try_from(skipped.len()).expect("a program has at most 4096 instructions");
     sock_filter { code: 0x05, jt: 0, jf: 0, k: count }
+}
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "has a rule already")]
+    fn a_call_in_two_lists_is_a_mistake() {
+        let mut calls = Calls::default();
+        calls.set(&[libc::SYS_read, libc::SYS_write], ALLOW);
+        calls.set(&[libc::SYS_write], fail(libc::EPERM));
+    }
+
+    #[test]
+    #[should_panic(expected = "has no rule yet")]
+    fn a_rule_that_replaces_none_is_a_mistake() {
+        let mut calls = Calls::default();
+        calls.set(&[libc::SYS_read], ALLOW);
+        calls.replace(&[libc::SYS_read], fail(libc::EPERM));
+        calls.replace(&[libc::SYS_write], fail(libc::EPERM));
+    }
 }

@@ -57,20 +57,20 @@ pub(super) fn filter(limits_network: bool, limits_reads: bool) -> Result<OwnedFd
 pub(super) fn program(limits_network: bool, limits_reads: bool) -> Vec<sock_filter> {
     let mut calls = agent_syscalls::calls();
     for suspended in [ENTRIES, ENTRIES_OLD, ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES] {
-        calls.set(suspended, SUSPEND);
+        calls.replace(suspended, SUSPEND);
     }
     for suspended in [TRACING, NAMESPACES, SEGMENTS] {
-        calls.set(suspended, SUSPEND);
+        calls.replace(suspended, SUSPEND);
     }
     calls.set(&[DETACHING], ALLOW);
-    calls.set(&[libc::SYS_clone], when(has_bits(0, NEW_NAMESPACES), SUSPEND, ALLOW));
-    calls.set(OWN_SANDBOX, fail(libc::EOPNOTSUPP));
-    syscalls::set_opens(&mut calls, |flags| when(has_bits(flags, WRITING), SUSPEND, ALLOW));
+    calls.replace(&[libc::SYS_clone], when(has_bits(0, NEW_NAMESPACES), SUSPEND, ALLOW));
+    calls.replace(OWN_SANDBOX, fail(libc::EOPNOTSUPP));
+    syscalls::replace_opens(&mut calls, |flags| when(has_bits(flags, WRITING), SUSPEND, ALLOW));
     if limits_reads {
         syscalls::suspend_reads(&mut calls);
     }
     let requests = agent_syscalls::agent_requests(&agent_syscalls::PSEUDO_TERMINALS);
-    calls.set(&[libc::SYS_ioctl], requests);
+    calls.replace(&[libc::SYS_ioctl], requests);
     // The supervisor reads the memory of dumpable processes only. Reported as done.
     calls.exempt(libc::SYS_prctl, is(0, libc::PR_SET_DUMPABLE), fail(0));
     if limits_network {

@@ -28,7 +28,8 @@ const OWN_TERMINAL: &str = "/dev/tty";
 const SHARED_MEMORY: &str = "/dev/shm";
 
 pub(super) fn abi() -> u32 {
-    let newest_first = [ABI::V7, ABI::V6, ABI::V5, ABI::V4, ABI::V3, ABI::V2, ABI::V1];
+    // ABI 7 adds no right, only a flag for the audit log, so it counts as 6.
+    let newest_first = [ABI::V6, ABI::V5, ABI::V4, ABI::V3, ABI::V2, ABI::V1];
     newest_first.into_iter().find(|abi| handles(*abi)).map_or(0, |abi| abi as u32)
 }
 
@@ -37,14 +38,12 @@ fn handles(abi: ABI) -> bool {
     let ruleset = match abi {
         ABI::V4 => required().handle_access(AccessNet::from_all(abi)),
         ABI::V6 => required().scope(Scope::from_all(abi)),
-        // ABI 7 adds no right, only a flag for the audit log.
-        ABI::V7 => return false,
         abi => required().handle_access(AccessFs::from_all(abi)),
     };
     ruleset.and_then(Ruleset::create).is_ok()
 }
 
-/// Returns true if signals are restricted too.
+/// Reads below `read` only, and writes below `own_folder` only. Returns true if signals are restricted too.
 pub(super) fn restrict_to_reading(read: &[PathBuf], own_folder: Option<&Path>) -> Result<bool, String> {
     let ruleset = required()
         .handle_access(AccessFs::from_all(OLDEST))
@@ -62,6 +61,7 @@ pub(super) fn restrict_to_reading(read: &[PathBuf], own_folder: Option<&Path>) -
     Ok(matches!(status.landlock, LandlockStatus::Available { effective_abi, .. } if effective_abi >= ABI::V6))
 }
 
+/// Reads everything, and writes below `write` only.
 pub(super) fn restrict_writes(write: &[PathBuf]) -> Result<(), String> {
     let writing = AccessFs::from_write(OLDEST);
     let ruleset = required()
@@ -73,8 +73,8 @@ pub(super) fn restrict_writes(write: &[PathBuf]) -> Result<(), String> {
     restrict(ruleset).map(drop)
 }
 
-/// Denies new device nodes, and reading devices: input and settings of a terminal. With ABI 6,
-/// signals and abstract Unix sockets stay within the sandbox.
+/// Writes below `write` and `own_folder` only, without new device nodes. Reads everything but devices, which give
+/// input and settings of a terminal. With ABI 6, signals and abstract Unix sockets stay within the sandbox.
 pub(super) fn restrict_agent(write: &[PathBuf], own_folder: Option<&Path>) -> Result<(), String> {
     let handled = AccessFs::from_write(OLDEST);
     let writing = handled & !(AccessFs::MakeChar | AccessFs::MakeBlock);

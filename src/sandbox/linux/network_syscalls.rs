@@ -11,12 +11,12 @@ const IPV6_2292RTHDR: i32 = 5;
 const IPV6_2292PKTOPTIONS: i32 = 6;
 
 pub(super) fn limit(calls: &mut Calls) {
-    calls.set(&[libc::SYS_connect, libc::SYS_bind, libc::SYS_listen], SUSPEND);
-    calls.set(&[libc::SYS_socket], sockets());
-    calls.set(&[libc::SYS_setsockopt], options());
+    calls.replace(&[libc::SYS_connect, libc::SYS_bind, libc::SYS_listen], SUSPEND);
+    calls.replace(&[libc::SYS_socket], sockets());
+    calls.replace(&[libc::SYS_setsockopt], options());
     // Connects, too. The argument with the flags.
     for (call, flags) in [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)] {
-        calls.set(&[call], when(has_bits(flags, libc::MSG_FASTOPEN), fail(libc::EOPNOTSUPP), ALLOW));
+        calls.replace(&[call], when(has_bits(flags, libc::MSG_FASTOPEN), fail(libc::EOPNOTSUPP), ALLOW));
     }
 }
 

@@ -137,21 +137,28 @@ pub(super) const SHARED: &[c_long] = &[
 
 #[rustfmt::skip]
 pub(super) const SYSTEM_SETTINGS: &[c_long] = &[
-    libc::SYS_setgroups, libc::SYS_capset, libc::SYS_sethostname, libc::SYS_setdomainname,
+    libc::SYS_setgroups, libc::SYS_sethostname, libc::SYS_setdomainname,
     libc::SYS_settimeofday, libc::SYS_clock_settime, libc::SYS_adjtimex, libc::SYS_syslog, libc::SYS_reboot,
     libc::SYS_swapon, libc::SYS_swapoff, libc::SYS_quotactl, libc::SYS_quotactl_fd, libc::SYS_init_module, libc::SYS_finit_module,
     libc::SYS_delete_module, libc::SYS_acct, libc::SYS_clock_adjtime,
 ];
 
-const REFUSED: &[&[c_long]] =
-    &[SOCKETS, OTHER_PROCESSES, MOUNTS_AND_NAMESPACES, FILE_BYPASSES, SHARED, SYSTEM_SETTINGS, REFUSED_EXTRA];
+const REFUSED_GROUPS: &[&[c_long]] = &[
+    SOCKETS,
+    OTHER_PROCESSES,
+    MOUNTS_AND_NAMESPACES,
+    FILE_BYPASSES,
+    SHARED,
+    SYSTEM_SETTINGS,
+    REFUSED_TO_READERS,
+];
 
 #[rustfmt::skip]
 #[cfg(target_arch = "x86_64")]
-const REFUSED_EXTRA: &[c_long] = &[libc::SYS_io_uring_setup, libc::SYS_iopl, libc::SYS_ioperm];
+const REFUSED_TO_READERS: &[c_long] = &[libc::SYS_capset, libc::SYS_io_uring_setup, libc::SYS_iopl, libc::SYS_ioperm];
 
 #[cfg(target_arch = "aarch64")]
-const REFUSED_EXTRA: &[c_long] = &[libc::SYS_io_uring_setup];
+const REFUSED_TO_READERS: &[c_long] = &[libc::SYS_capset, libc::SYS_io_uring_setup];
 
 /// Landlock does not restrict attributes, so those of any file would be readable and writable. After
 /// `EOPNOTSUPP`, `cp -a` goes on without.
@@ -257,7 +264,7 @@ fn calls(signals_held: bool, suspends: bool, limits_reads: bool) -> Calls {
     for unsupported in [UNSUPPORTED, EXTENDED_ATTRIBUTES] {
         calls.set(unsupported, fail(libc::EOPNOTSUPP));
     }
-    for refused in REFUSED {
+    for refused in REFUSED_GROUPS {
         calls.set(refused, fail(libc::EPERM));
     }
     calls.set(SIGNALS, if signals_held { ALLOW } else { fail(libc::EPERM) });
@@ -283,8 +290,8 @@ fn calls(signals_held: bool, suspends: bool, limits_reads: bool) -> Calls {
 /// memory, where they could change after a look at them; programs fall back to `openat`.
 pub(super) fn suspend_reads(calls: &mut Calls) {
     let harmless = |flags| when(has_bits(flags, libc::O_PATH | libc::O_DIRECTORY), ALLOW, SUSPEND);
-    set_opens(calls, |flags| when(has_bits(flags, WRITING), SUSPEND, harmless(flags)));
-    calls.set(&[libc::SYS_openat2], UNKNOWN);
+    replace_opens(calls, |flags| when(has_bits(flags, WRITING), SUSPEND, harmless(flags)));
+    calls.replace(&[libc::SYS_openat2], UNKNOWN);
 }
 
 /// Flags of calls that could write.
@@ -295,11 +302,11 @@ pub(super) const OPENS: &[c_long] = &[libc::SYS_openat, libc::SYS_open];
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) const OPENS: &[c_long] = &[libc::SYS_openat];
 
-/// Sets the rule of [`OPENS`], by the argument with the flags.
-pub(super) fn set_opens(calls: &mut Calls, rule: impl Fn(u32) -> BpfRule) {
-    calls.set(&[libc::SYS_openat], rule(2));
+/// Replaces the rule of [`OPENS`], by the argument with the flags.
+pub(super) fn replace_opens(calls: &mut Calls, rule: impl Fn(u32) -> BpfRule) {
+    calls.replace(&[libc::SYS_openat], rule(2));
     #[cfg(target_arch = "x86_64")]
-    calls.set(&[libc::SYS_open], rule(1));
+    calls.replace(&[libc::SYS_open], rule(1));
 }
 
 /// Connected pairs reach no other process. Datagram sockets can send to any name.

@@ -22,7 +22,7 @@ struct CallNumbers {
     /// `move_pages`.
     scheduling: [u32; 6],
     /// `fcntl`, and `fcntl64` of 32-bit programs.
-    fcntl: [u32; 2],
+    fcntl: &'static [u32],
 }
 
 /// Native architecture and its 32-bit mode.
@@ -35,7 +35,7 @@ const ARCHITECTURES: [CallNumbers; 2] = [
         setpriority: 141,
         ioprio_set: 251,
         scheduling: [142, 144, 314, 203, 256, 279],
-        fcntl: [72, 72],
+        fcntl: &[72],
     },
     CallNumbers {
         architecture: 0x4000_0003,
@@ -44,7 +44,7 @@ const ARCHITECTURES: [CallNumbers; 2] = [
         setpriority: 97,
         ioprio_set: 289,
         scheduling: [154, 156, 351, 241, 294, 317],
-        fcntl: [55, 221],
+        fcntl: &[55, 221],
     },
 ];
 #[cfg(target_arch = "aarch64")]
@@ -56,7 +56,7 @@ const ARCHITECTURES: [CallNumbers; 2] = [
         setpriority: 140,
         ioprio_set: 30,
         scheduling: [118, 119, 274, 122, 238, 239],
-        fcntl: [25, 25],
+        fcntl: &[25],
     },
     CallNumbers {
         architecture: 0x4000_0028,
@@ -65,7 +65,7 @@ const ARCHITECTURES: [CallNumbers; 2] = [
         setpriority: 97,
         ioprio_set: 314,
         scheduling: [154, 156, 380, 241, 400, 344],
-        fcntl: [55, 221],
+        fcntl: &[55, 221],
     },
 ];
 
@@ -83,7 +83,7 @@ fn calls(numbers: &CallNumbers) -> (u32, Calls) {
             calls.set_number(number | table, scheduling_of_others(refused));
         }
         for number in fcntl {
-            calls.set_number(number | table, when(is(1, libc::F_SETLEASE), refused, ALLOW));
+            calls.set_number(*number | table, when(is(1, libc::F_SETLEASE), refused, ALLOW));
         }
     }
     for number in [ioctl, ioctl | X32, 0x202 | X32] {

@@ -4,6 +4,8 @@
 //! no longer fit; notify the client; return. If recording fails, the mode stays, but a tighter new mode still
 //! becomes a ceiling until a change is recorded.
 
+use std::path::{Path, PathBuf};
+
 use super::Actor;
 use crate::acp::{
     AvailableCommandsUpdate, MessageId, SessionConfigId, SessionConfigOption, SessionConfigOptionValue,
@@ -18,11 +20,13 @@ use crate::event::{NoticeKind, SessionEvent};
 use crate::external_agent::session::AgentMessage;
 use crate::gate::Ended;
 use crate::ids;
+use crate::process::HostPattern;
 use crate::session::ModeEffect;
 use crate::session::command::parse::{self, SlashCommand};
 use crate::session::command::set_option::Setting;
 use crate::session::command::{set_option, slash_commands};
-use crate::session::handle::{CommandEnd, Prompt, Undone};
+use crate::session::handle::{ChangeSoFar, CommandEnd, Prompt, Undone};
+use crate::session::history::changes_so_far;
 use crate::session::history::checkpoint::{Undoer, not_undone, record_undone};
 use crate::session::insertion::InsertedPrompt;
 use crate::session::mode::exit;
@@ -34,10 +38,15 @@ use crate::session::subagent::handoff;
 use crate::session::turn::model_selection::Models;
 use crate::session::{DEADLINE, servers};
 use crate::store::{ChangeReason, ModeSource};
+use crate::text::capitalised;
 use crate::tool::Proposal;
 use futures_util::future::BoxFuture;
+use std::borrow::Cow;
 use std::sync::Arc;
 use tokio::sync::oneshot;
+
+/// For the model.
+const AUTOMATIC: &str = "The client accepted without asking the user, which does not count as consent.";
 
 impl Actor {
     /// Returns `None` if the mode is active already. After an error, the mode stays.
@@ -133,7 +142,11 @@ impl Actor {
     }
 
     /// Handles a `mode_switch` block in the model's text. Replies once it is settled.
-    pub(super) async fn in_band(&mut self, found: FoundSwitch, reply: oneshot::Sender<Option<&'static str>>) {
+    pub(super) async fn in_band(
+        &mut self,
+        found: FoundSwitch,
+        reply: oneshot::Sender<Option<Cow<'static, str>>>,
+    ) {
         let is_cancelled = self.turns.is_cancelled();
         let requested = self.switches.read(found, &mut self.decider);
         match requested {
@@ -156,7 +169,7 @@ impl Actor {
                 switch::record(from, &target.0, &switch.analysis, "cancelled", &mut self.decider.log);
             }
             Some(RequestedSwitch { target, switch, .. }) => {
-                return self.switches.ask_in_band(target, switch, reply, &self.decider);
+                return self.switches.ask_in_band(target, switch, reply, &mut self.decider);
             }
             None => {}
         }
@@ -170,17 +183,15 @@ impl Actor {
 
     pub(super) async fn switch_answered(&mut self, number: u64, answer: &PermissionReply) {
         let Some(answered) = self.switches.answered(number, answer, &self.decider.policy) else { return };
-        let AnsweredSwitch { from, targets, request, chosen, speed } = answered;
+        let AnsweredSwitch { from, targets, request, chosen } = answered;
         match request {
             SwitchRequest::Exit { call, proposal, reply } => {
                 let outcome = self.apply_exit_answer(call, proposal, chosen).await;
-                switch::report_fast(speed, &from, &mut self.decider);
                 let _ = reply.send(outcome);
             }
             SwitchRequest::InBand { switch, reply } => {
-                self.apply_in_band_answer(&from, &targets, switch.analysis, chosen).await;
-                switch::report_fast(speed, &from, &mut self.decider);
-                let _ = reply.send(self.switches.rejected_again());
+                let ends_turn = self.apply_in_band_answer(&from, &targets, switch.analysis, chosen).await;
+                let _ = reply.send(ends_turn);
             }
         }
     }
@@ -191,26 +202,39 @@ impl Actor {
         targets: &[SessionModeId],
         analysis: String,
         chosen: Chosen,
-    ) {
+    ) -> Option<Cow<'static, str>> {
         let requested = targets.first().map(ToString::to_string).unwrap_or_default();
-        if let Chosen::Mode(mode, _) = chosen {
-            let why = ChangeReason { analysis: Some(analysis.clone()), ..ModeSource::InBand.into() };
-            match self.change_mode(&mode, why).await {
-                Ok(_) => return self.record_applied_switch(from, &mode, &analysis),
-                Err(error) => self.switches.not_applied(error),
+        let mut ends_turn = None;
+        match chosen {
+            Chosen::Mode(mode, _) => {
+                let why = ChangeReason { analysis: Some(analysis.clone()), ..ModeSource::InBand.into() };
+                match self.change_mode(&mode, why).await {
+                    Ok(_) => {
+                        self.record_applied_switch(from, &mode, &analysis);
+                        return None;
+                    }
+                    Err(error) => self.switches.not_applied(error),
+                }
             }
-        } else {
-            self.switches.reject_in_band(&requested);
+            Chosen::Automatic(notice) => {
+                self.switches.not_applied("the client accepted without asking the user");
+                ends_turn = Some(notice.into());
+            }
+            Chosen::Feedback(_) | Chosen::No(_) => {
+                self.switches.reject_in_band(&requested);
+                ends_turn = self.switches.rejected_again();
+            }
         }
         switch::record(from, &requested, &analysis, "rejected", &mut self.decider.log);
+        ends_turn
     }
 
     async fn apply_exit_answer(&mut self, call: ToolCallId, proposal: Proposal, chosen: Chosen) -> Proposed {
         let first = proposal.plan.lines().next().unwrap_or_default().to_owned();
-        let stayed = |message: String, ends_turn| Proposed::NotSwitched { message, ends_turn };
+        let plan_text = proposal.plan;
         match chosen {
             Chosen::Mode(mode, added) => {
-                let plan = Some(ids::hash(&proposal.plan));
+                let plan = Some(ids::hash(&plan_text));
                 let why = ChangeReason {
                     analysis: Some(first),
                     call: Some(call),
@@ -218,33 +242,39 @@ impl Actor {
                     ..ModeSource::SwitchTool.into()
                 };
                 if let Err(error) = self.change_mode(&mode, why).await {
-                    return stayed(format!("The mode could not be changed: {error}."), None);
+                    let message = format!("The mode could not be changed: {error}.");
+                    return Proposed::stayed(&plan_text, &message, message.clone(), None);
                 }
                 if !proposal.steps.is_empty() {
                     let entries = proposal.steps.into_iter().map(exit::step).collect();
                     self.decider.log.record(SessionEvent::Plan { entries }, None);
                 }
                 let added = added.map(|text| format!(" The user adds: {text}")).unwrap_or_default();
-                Proposed::Switched(exit::accepted(&self.decider.policy, &mode) + &added)
+                let title = format!("Plan accepted, in {} mode", capitalised(&mode.0));
+                let message = exit::accepted(&self.decider.policy, &mode) + &added;
+                Proposed::Switched { message, title }
             }
             Chosen::Feedback(text) => {
                 self.switches.reject();
-                let message = "The user did not accept the plan and wants something changed. The mode stays."
-                    .to_owned();
-                match text {
-                    Some(text) => stayed(
-                        format!("{message} In the user's words: {text}"),
-                        self.switches.rejected_again(),
-                    ),
-                    None => stayed(
-                        format!("{message} Wait for the user's next message."),
-                        Some(exit::ASKS_FEEDBACK),
-                    ),
-                }
+                let why = "The user did not accept the plan and wants something changed.";
+                let (reason, then, ends_turn) = if let Some(text) = text {
+                    let text = format!("In the user's words: {text}");
+                    (format!("{why} {text}"), text, self.switches.rejected_again())
+                } else {
+                    let then = "Wait for the user's next message.".to_owned();
+                    (why.to_owned(), then, Some(exit::ASKS_FEEDBACK.into()))
+                };
+                Proposed::stayed(&plan_text, &reason, format!("{why} The mode stays. {then}"), ends_turn)
             }
             Chosen::No(why) => {
                 self.switches.reject();
-                stayed(format!("{why} The mode stays."), self.switches.rejected_again())
+                let message = format!("{why} The mode stays.");
+                Proposed::stayed(&plan_text, &why, message, self.switches.rejected_again())
+            }
+            Chosen::Automatic(notice) => {
+                let message = format!("{AUTOMATIC} The mode stays.");
+                let reason = "The client accepted without asking you.";
+                Proposed::stayed(&plan_text, reason, message, Some(notice.into()))
             }
         }
     }
@@ -359,6 +389,33 @@ impl Actor {
         Ok(undone)
     }
 
+    /// Reads files on another thread.
+    pub(super) fn list_changes_so_far(&self, reply: oneshot::Sender<Vec<ChangeSoFar>>) {
+        let record = self.external_agent.record().map(Path::to_owned);
+        let workspace = self.workspace.clone();
+        tokio::task::spawn_blocking(move || {
+            let list = record.map(|record| changes_so_far::list(&workspace, &record));
+            // The receiver may be gone.
+            let _ = reply.send(list.unwrap_or_default());
+        });
+    }
+
+    pub(super) async fn undo_so_far(&mut self, path: Option<PathBuf>) -> Result<Undone, AgentError> {
+        let record = self.external_agent.record().map(Path::to_owned);
+        let record = record.ok_or_else(|| not_undone("the changes are not recorded"))?;
+        changes_so_far::undo(record, path, &self.workspace, &mut self.decider.log).await
+    }
+
+    pub(super) async fn allow_host(&mut self, host: HostPattern) -> Result<(), AgentError> {
+        let agent = self.external_agent.client().cloned();
+        let agent = agent.ok_or_else(|| AgentError::InvalidRequest("no program is running".into()))?;
+        let text = format!("You have allowed connections to {host} until the program ends.\n\n");
+        agent.allow_host(host).await;
+        self.notes.record_warning(text, &mut self.decider.log);
+        self.decider.log.save().await;
+        Ok(())
+    }
+
     pub(super) async fn set_option(
         &mut self,
         option: SessionConfigId,
@@ -410,7 +467,7 @@ impl Actor {
     pub(super) async fn announce_commands(&mut self, answered: BoxFuture<'static, ()>) {
         answered.await;
         self.send_commands();
-        self.notes.show_interruptions(&self.decider.log);
+        self.notes.show_interruptions(&mut self.decider.log);
         // Starts an external agent, so that its commands and options appear before the first prompt.
         self.external_agent_message(AgentMessage::Prepare).await;
     }

@@ -32,7 +32,7 @@ use crate::tool::agent::background::BackgroundRole;
 use crate::tool::{self, SessionAction, SessionState};
 use std::future::Future;
 use std::sync::Arc;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tracing::{Instrument, Span};
 
 impl Actor {
@@ -159,15 +159,7 @@ impl Actor {
                 self.decider.log.send(acp_updates::progress(id, &content), send_permit);
             }
             TurnMessage::Finished(finished, send_permit) => {
-                let FinishedCall { update, seen, instructions, job, questions } = *finished;
-                self.count_repetition(&update);
-                self.turns.chat_questions.extend(questions);
-                self.turns.saw(seen);
-                self.notes.quote(instructions);
-                if let Some(note) = job.and_then(|job| self.jobs.add(job, self.decider.policy.context.live)) {
-                    self.note_for_model(note);
-                }
-                self.decider.log.record(SessionEvent::ToolCallUpdate(update), send_permit);
+                self.call_finished(*finished, send_permit);
             }
             TurnMessage::Shown(files) => self.turns.show(files),
             TurnMessage::NextRequest { made, reply } => {
@@ -218,7 +210,7 @@ impl Actor {
             TurnMessage::InBand { found, reply } => Box::pin(self.in_band(found, reply)).await,
             TurnMessage::Propose { call, proposal, reply } => {
                 let is_cancelled = self.turns.is_cancelled();
-                self.switches.propose(call, proposal, is_cancelled, &self.decider, reply);
+                self.switches.propose(call, proposal, is_cancelled, &mut self.decider, reply);
             }
             TurnMessage::ExternalAgent { reply } => {
                 let (turn, cancel) = (self.decider.log.turn(), self.turns.cancel_token());
@@ -239,11 +231,26 @@ impl Actor {
             }
             TurnMessage::Ask { call, facts, preview, reply } => {
                 let is_cancelled = self.turns.is_cancelled();
-                let question = (call, *facts, preview.as_slice());
+                let question = (call, *facts, &preview);
                 if let Some((decided, reply)) = self.decider.ask(question, is_cancelled, reply) {
                     let _ = reply.send(Box::pin(self.authorization(decided)).await);
                 }
             }
+        }
+    }
+
+    fn call_finished(&mut self, finished: FinishedCall, send_permit: Option<OwnedSemaphorePermit>) {
+        let FinishedCall { update, seen, instructions, job, questions, warnings } = finished;
+        self.count_repetition(&update);
+        self.turns.chat_questions.extend(questions);
+        self.turns.saw(seen);
+        self.notes.quote(instructions);
+        if let Some(note) = job.and_then(|job| self.jobs.add(job, self.decider.policy.context.live)) {
+            self.note_for_model(note);
+        }
+        self.decider.log.record(update.into(), send_permit);
+        for text in warnings {
+            self.notes.record_warning(text, &mut self.decider.log);
         }
     }
 
@@ -306,7 +313,7 @@ impl Actor {
         if starts {
             // Recorded together with the permit: no mode change comes between the two.
             let update = ToolCallUpdateEvent::in_progress(call);
-            self.decider.log.record(SessionEvent::ToolCallUpdate(update), None);
+            self.decider.log.record(update.into(), None);
         }
         let compactions = self.decider.log.conversation().compactions;
         let state = SessionState { last_seen, jobs, agents, snapshot, compactions };
@@ -332,9 +339,7 @@ impl Actor {
         }
         for id in self.decider.log.conversation_mut().take_open_calls() {
             let result = if cancelled { "Cancelled by the user." } else { "The call was not carried out." };
-            self.decider
-                .log
-                .record(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::failed(id, result)), None);
+            self.decider.log.record(ToolCallUpdateEvent::failed(id, result).into(), None);
         }
         if let Ok(reason) = &outcome {
             let reason = reason.stop_reason();

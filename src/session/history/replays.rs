@@ -8,6 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::acp::SessionModeId;
 use crate::client::Client;
+use crate::conversation::message_breaks::MessageBreaks;
 use crate::conversation::{acp_updates, cost_after};
 use crate::error::AgentError;
 use crate::event::SessionEvent;
@@ -34,6 +35,8 @@ struct RunningReplay {
     selection: ModelSelection,
     /// Cost of the requests so far.
     cost: Option<u64>,
+    title: Option<String>,
+    breaks: MessageBreaks,
     reply: SnapshotReply,
 }
 
@@ -43,7 +46,17 @@ impl Replays {
         let mode = log.conversation().first_mode.as_ref().unwrap_or(&policy.mode).clone();
         let selection = models.entering(policy, &mode);
         let (page, from, end) = (VecDeque::new(), 0, log.saved());
-        self.queue.push_back(RunningReplay { page, from, end, mode, selection, cost: None, reply });
+        self.queue.push_back(RunningReplay {
+            page,
+            from,
+            end,
+            mode,
+            selection,
+            cost: None,
+            title: None,
+            breaks: MessageBreaks::default(),
+            reply,
+        });
     }
 
     /// Pending while there is no replay.
@@ -99,17 +112,25 @@ impl RunningReplay {
             SessionEvent::ModelChange { model, effort } => {
                 self.selection = ModelSelection { model: model.clone(), effort: *effort };
             }
+            SessionEvent::Title { title } => self.title = Some(title.clone()),
             _ => {}
         }
         let cost = cost_after(self.cost, event);
         self.cost = cost.or(self.cost);
         let mut send_permit = Some(send_permit);
+        let is_separated = !policy.context.updates.display.separate_messages
+            && !matches!(event, SessionEvent::ForwardedUpdate { .. });
+        let (title, breaks) = (self.title.as_deref(), &mut self.breaks);
         acp_updates::encode_for_replay(
             event,
             policy.context.updates,
             || Models::options_in(policy, &self.mode, &self.selection),
             |mut update| {
                 acp_updates::set_cost(&mut update, cost);
+                acp_updates::repeat_title(&mut update, title);
+                if is_separated {
+                    breaks.separate(&mut update);
+                }
                 log.send(update, send_permit.take());
             },
         );

@@ -71,14 +71,15 @@ pub(crate) struct Restored {
     pub(crate) events: u64,
     /// For the external agent.
     pub(crate) retained_context: RetainedContext,
-    pub(crate) previous_mode: Option<SessionModeId>,
+    pub(crate) mode_to_restore: Option<SessionModeId>,
     pub(crate) system_prompt: Option<Arc<str>>,
     /// Mode change that the model does not know.
     pub(crate) transition: Option<Transition>,
 }
 
 pub(crate) async fn restore(
-    (stored, source): (&StoredSession, ModeSource),
+    stored: &StoredSession,
+    source: ModeSource,
     workspace: &Workspace,
     decider: &mut Decider,
     notes: &mut Notes,
@@ -108,7 +109,7 @@ pub(crate) async fn restore(
     Ok(Restored {
         events,
         retained_context: RetainedContext::stored(stored.external_session.clone(), decider.log.turn() > 0),
-        previous_mode: stored.external_mode.clone().map(SessionModeId::new),
+        mode_to_restore: stored.external_mode.clone().map(SessionModeId::new),
         system_prompt,
         transition,
     })
@@ -255,7 +256,7 @@ fn close_interrupted_calls(ancestry: &Ancestry, notes: &mut Notes, log: &mut Eve
             record_interrupted_call(Some(&name), &title, ancestry, log);
             titles.push(title);
         }
-        log.apply_new(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::failed(id, CUT_OFF)));
+        log.apply_new(ToolCallUpdateEvent::failed(id, CUT_OFF).into());
     }
     if !titles.is_empty() {
         // Not stored: a replay shows the calls themselves.

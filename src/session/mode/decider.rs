@@ -16,7 +16,7 @@ use super::permission_options::{self, PermissionAnswer, PermissionReply};
 use super::policy::{Policy, text_of_ceilings};
 use crate::acp::ToolCallId;
 use crate::conversation::acp_updates;
-use crate::conversation::content::ToolContent;
+use crate::conversation::question_text::CallPreview;
 use crate::event::ToolCallEvent;
 use crate::gate::Permit;
 use crate::ids;
@@ -153,7 +153,7 @@ impl Decider {
     /// decision.
     pub(crate) fn ask(
         &mut self,
-        (call, facts, preview): (ToolCallId, CallFacts, &[ToolContent]),
+        (call, facts, preview): (ToolCallId, CallFacts, &CallPreview),
         is_cancelled: bool,
         reply: AuthorizationReply,
     ) -> Option<(Decided, AuthorizationReply)> {
@@ -173,7 +173,12 @@ impl Decider {
         };
         let mode = self.policy.mode.0.to_string();
         let claim = facts.claim.as_ref().map(|claim| claim.server.as_str());
-        let call_update = acp_updates::call_for_permission(announced, preview, claim);
+        let display = self.policy.context.updates.display;
+        let call_update = acp_updates::call_for_permission(announced, &preview.content, claim, display);
+        let claimed = claim.map(|server| (server, announced.name.as_str()));
+        if let Some(text) = preview.unseen(display, claimed) {
+            self.log.show_question(&call, &text);
+        }
         let options = permission_options::options(&scopes, &mode, self.policy.context.capabilities.forms);
         let (id, answer) = self.log.request_permission(call_update, options);
         self.answers.push(answer.map(move |answer| (id, answer)).boxed());

@@ -6,17 +6,20 @@ use super::decider::Decider;
 use super::exit_form;
 use super::permission_options::REJECT_WITH_FEEDBACK;
 use super::policy::Policy;
-use super::switch::{Proposed, REJECT, SwitchRequest, Switches, options_to};
+use super::switch::{Proposed, REJECT, SwitchRequest, Switches, narrow_first, options_to};
 use crate::acp::{
-    PermissionOption, PermissionOptionKind, PlanEntry, PlanEntryPriority, PlanEntryStatus, SessionModeId,
-    SessionUpdate, ToolCallId, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields,
+    MessageId, PermissionOption, PermissionOptionKind, PlanEntry, PlanEntryPriority, PlanEntryStatus,
+    SessionModeId, ToolCallId, ToolCallStatus,
 };
 use crate::client::ClientError;
 use crate::conversation::acp_updates;
 use crate::conversation::content::ToolContent;
+use crate::event::{CallTitle, NoticeKind, ToolCallUpdateEvent};
 use crate::permission::compare;
 use crate::text::capitalised;
 use crate::tool::Proposal;
+
+pub(crate) const NOT_ACCEPTED: &str = "Plan not accepted";
 
 pub(crate) const ASKS_FEEDBACK: &str = "\nWhat should change in the plan?\n";
 
@@ -27,7 +30,7 @@ impl Switches {
         call: ToolCallId,
         proposal: Proposal,
         is_cancelled: bool,
-        decider: &Decider,
+        decider: &mut Decider,
         reply: oneshot::Sender<Proposed>,
     ) {
         let Decider { policy, log, .. } = decider;
@@ -36,10 +39,11 @@ impl Switches {
         {
             let message =
                 format!("The user was not asked: {unknown}. Call switch_mode again with one of these.");
-            return drop(reply.send(Proposed::NotSwitched { message, ends_turn: None }));
+            return drop(reply.send(Proposed::not_asked(message)));
         }
         let mut targets = policy.exits(proposal.mode.as_deref());
         targets.retain(|target| !policy.is_void_exit(target));
+        narrow_first(policy, &mut targets);
         let announced = log.open_call(&call).filter(|_| !is_cancelled);
         let now = policy.ceilings().modes;
         let allows_more = targets
@@ -47,42 +51,56 @@ impl Switches {
             .any(|mode| compare::allows_more(&policy.ceilings_in(std::iter::once(mode)).modes, &now));
         let (Some(announced), true) = (announced, allows_more) else {
             let message = "The user was not asked: no other mode would allow more in this session. Write the plan in your answer.";
-            return drop(reply.send(Proposed::NotSwitched { message: message.into(), ends_turn: None }));
+            return drop(reply.send(Proposed::not_asked(message.into())));
         };
-        let plan = [ToolContent::text(&proposal.plan)];
-        let mut call_shown = acp_updates::call_for_permission(announced, &plan, None);
-        // Some clients show only the title of a request, and name its options by their kinds.
-        call_shown.fields.title = Some(question(&targets));
-        let fields = ToolCallUpdateFields::new()
-            .title(call_shown.fields.title.clone())
-            .status(ToolCallStatus::Pending)
-            .content(call_shown.fields.content.clone());
-        let pending = SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(call.clone(), fields));
-        log.send(pending, None);
+        let plan = vec![ToolContent::text(&proposal.plan)];
+        let mut call_shown =
+            acp_updates::call_for_permission(announced, &plan, None, policy.context.updates.display);
         let mut options = options_to(policy, "Implement in", &targets);
+        // Some clients show only the title of a request, and name its options by their kinds.
+        let title = question(&options);
+        call_shown.fields.title = Some(title.clone());
+        let has_forms = policy.context.capabilities.forms;
+        if !has_forms && !policy.context.updates.display.plans {
+            let message_id = MessageId::new(format!("msg_{call}"));
+            let text = format!("The plan:\n\n{}\n\n", proposal.plan.trim_end());
+            log.record_notice(NoticeKind::Message, message_id, text);
+        }
+        let pending = ToolCallUpdateEvent {
+            status: ToolCallStatus::Pending,
+            title: Some(CallTitle::plain(title)),
+            content: Some(plan),
+            ..ToolCallUpdateEvent::in_progress(call.clone())
+        };
+        log.record(pending.into(), None);
         options.push(PermissionOption::new(REJECT, "Keep planning", PermissionOptionKind::RejectOnce));
         let feedback = "Keep planning, and say what to change";
         options.push(PermissionOption::new(REJECT_WITH_FEEDBACK, feedback, PermissionOptionKind::RejectOnce));
-        if policy.context.capabilities.forms {
-            // Clients answer no form automatically.
-            let request = exit_form::request(log.id(), &call, &options);
+        if has_forms {
+            let request = exit_form::request(log.id(), &call, &proposal.plan, &options);
             let (reply_to, answer) = oneshot::channel();
             let id = log.client().forward(request.into(), reply_to);
             let answer = async move { exit_form::read(answer.await.unwrap_or(Err(ClientError::Gone))) };
-            self.await_answer(id, answer, targets, SwitchRequest::Exit { call, proposal, reply }, policy);
+            self.add_question(id, answer, targets, SwitchRequest::Exit { call, proposal, reply }, policy);
         } else {
             let (id, answer) = log.request_permission(call_shown, options);
-            self.await_answer(id, answer, targets, SwitchRequest::Exit { call, proposal, reply }, policy);
+            self.add_question(id, answer, targets, SwitchRequest::Exit { call, proposal, reply }, policy);
         }
     }
 }
 
-/// Names the modes in the order of the options. No colon: clients cut titles there.
-fn question(targets: &[SessionModeId]) -> String {
-    let names: Vec<_> = targets.iter().map(|mode| capitalised(&mode.0)).collect();
+/// Names the modes in the order of the options, and the kinds by which some clients name them. No colon: clients
+/// cut titles there.
+fn question(options: &[PermissionOption]) -> String {
+    let names: Vec<_> = options.iter().map(mode_and_kind).collect();
     let (last, others) = names.split_last().map_or(("", &[][..]), |(last, others)| (last.as_str(), others));
     let before = if others.is_empty() { String::new() } else { format!("{} or ", others.join(", ")) };
-    format!("Implement the plan in {before}{last} mode?")
+    format!("Implement the plan in {before}{last}?")
+}
+
+fn mode_and_kind(option: &PermissionOption) -> String {
+    let kind = if option.kind == PermissionOptionKind::AllowAlways { "allow always" } else { "allow once" };
+    format!("{} mode ({kind})", capitalised(&option.option_id.0))
 }
 
 pub(crate) fn accepted(policy: &Policy, mode: &SessionModeId) -> String {
@@ -113,14 +131,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn question_names_the_modes() {
-        for (modes, expected) in [
-            (&["code"][..], "Implement the plan in Code mode?"),
-            (&["code", "ask"], "Implement the plan in Code or Ask mode?"),
-            (&["review", "code", "ask"], "Implement the plan in Review, Code or Ask mode?"),
+    fn question_names_the_modes_and_the_kinds_of_their_options() {
+        let (once, always) = (PermissionOptionKind::AllowOnce, PermissionOptionKind::AllowAlways);
+        for (options, expected) in [
+            (&[("code", always)][..], "Implement the plan in Code mode (allow always)?"),
+            (
+                &[("ask", once), ("code", always)],
+                "Implement the plan in Ask mode (allow once) or Code mode (allow always)?",
+            ),
+            (
+                &[("review", once), ("ask", once), ("code", always)],
+                "Implement the plan in Review mode (allow once), Ask mode (allow once) or Code mode (allow always)?",
+            ),
         ] {
-            let targets: Vec<_> = modes.iter().map(|mode| SessionModeId::new(*mode)).collect();
-            assert_eq!(question(&targets), expected);
+            let options: Vec<_> =
+                options.iter().map(|(mode, kind)| PermissionOption::new(*mode, "", *kind)).collect();
+            assert_eq!(question(&options), expected);
         }
     }
 }

@@ -13,24 +13,28 @@ use crate::acp::{
     StringPropertySchema, ToolCallId,
 };
 use crate::client::ClientError;
+use crate::conversation::content::{TEXT, clip};
 
+// Clients show the members in alphabetical order: the decision stands first.
 const DECISION: &str = "decision";
-const CHANGES: &str = "changes";
+const FEEDBACK: &str = "feedback";
 
 pub(crate) fn request(
     session: &SessionId,
     call: &ToolCallId,
+    plan: &str,
     options: &[PermissionOption],
 ) -> CreateElicitationRequest {
     let offered = options.iter().filter(|option| &*option.option_id.0 != REJECT_WITH_FEEDBACK);
     let offered: Vec<_> =
         offered.map(|option| EnumOption::new(option.option_id.0.to_string(), option.name.clone())).collect();
     let decision = StringPropertySchema::new().title("Decision".to_owned()).one_of(offered);
-    let changes = StringPropertySchema::new().title("What should change in the plan?".to_owned());
+    let feedback = StringPropertySchema::new().title("What should change in the plan?".to_owned());
     let schema =
-        ElicitationSchema::new().property(DECISION, decision, true).property(CHANGES, changes, false);
+        ElicitationSchema::new().property(DECISION, decision, true).property(FEEDBACK, feedback, false);
     let scope = ElicitationSessionScope::new(session.clone()).tool_call_id(Some(call.clone()));
-    CreateElicitationRequest::new(ElicitationFormMode::new(scope, schema), "The plan is ready. Implement it?")
+    let message = format!("{}\n\nImplement this plan?", clip(plan, TEXT).trim_end());
+    CreateElicitationRequest::new(ElicitationFormMode::new(scope, schema), message)
 }
 
 /// Reads the answer. A closed form, or one without a decision, is no consent.
@@ -46,7 +50,7 @@ pub(crate) fn read(answer: Result<Value, ClientError>) -> Result<RequestPermissi
         Some(ElicitationContentValue::String(text)) => Some(text.trim()).filter(|text| !text.is_empty()),
         _ => None,
     };
-    Ok(match (field(DECISION), field(CHANGES)) {
+    Ok(match (field(DECISION), field(FEEDBACK)) {
         (None | Some(REJECT), Some(message)) => selected(REJECT_WITH_FEEDBACK, Some(message)),
         (None, None) => selected(REJECT, None),
         (Some(decision), message) => selected(decision, message),

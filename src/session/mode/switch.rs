@@ -3,6 +3,7 @@
 //! A switch to a mode that allows more asks the user. Anything but consent to an offered option leaves the
 //! mode unchanged. The third rejection ends the turn.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::future::Future;
@@ -24,6 +25,7 @@ use crate::acp::{
 };
 use crate::client::ClientError;
 use crate::conversation::acp_updates;
+use crate::conversation::content::ToolContent;
 use crate::conversation::mode_switch::{self, FoundSwitch, Switch};
 use crate::event::{NoticeKind, SessionEvent, SwitchOutcome};
 use crate::mode::{Access, Consent, InBand, Mode, Modes};
@@ -44,7 +46,8 @@ pub(crate) struct Switches {
     /// Open questions about a mode switch, by request id.
     open: HashMap<u64, OpenSwitch>,
     pub(crate) answers: FuturesUnordered<BoxFuture<'static, (u64, PermissionReply)>>,
-    count: u64,
+    /// Number of questions about `mode_switch` blocks.
+    asked: u64,
     rejections: u32,
     /// Notes for the model, and whether a request has contained them.
     notes: Vec<(String, bool)>,
@@ -60,13 +63,32 @@ struct OpenSwitch {
 
 pub(crate) enum SwitchRequest {
     Exit { call: ToolCallId, proposal: Proposal, reply: oneshot::Sender<Proposed> },
-    InBand { switch: Switch, reply: oneshot::Sender<Option<&'static str>> },
+    InBand { switch: Switch, reply: oneshot::Sender<Option<Cow<'static, str>>> },
 }
 
-/// Texts are for the model.
+/// Messages are for the model.
 pub(crate) enum Proposed {
-    Switched(String),
-    NotSwitched { message: String, ends_turn: Option<&'static str> },
+    /// The title is for people.
+    Switched { message: String, title: String },
+    /// `content` is for people, if they were asked.
+    NotSwitched { message: String, content: Option<Vec<ToolContent>>, ends_turn: Option<Cow<'static, str>> },
+}
+
+impl Proposed {
+    pub(crate) fn not_asked(message: String) -> Self {
+        Self::NotSwitched { message, content: None, ends_turn: None }
+    }
+
+    /// The call keeps showing the plan.
+    pub(crate) fn stayed(
+        plan: &str,
+        reason: &str,
+        message: String,
+        ends_turn: Option<Cow<'static, str>>,
+    ) -> Self {
+        let content = vec![ToolContent::text(plan), ToolContent::text(reason)];
+        Self::NotSwitched { message, content: Some(content), ends_turn }
+    }
 }
 
 pub(crate) enum Chosen {
@@ -74,6 +96,8 @@ pub(crate) enum Chosen {
     /// `None` if the client did not collect the feedback yet.
     Feedback(Option<String>),
     No(String),
+    /// The client accepted without its user. The text is for the user, and ends the turn.
+    Automatic(String),
 }
 
 /// A switch that the model requests in its text.
@@ -89,8 +113,6 @@ pub(crate) struct AnsweredSwitch {
     pub(crate) targets: Vec<SessionModeId>,
     pub(crate) request: SwitchRequest,
     pub(crate) chosen: Chosen,
-    /// Request id, and time until the answer.
-    pub(crate) speed: (u64, Duration),
 }
 
 impl Switches {
@@ -119,14 +141,14 @@ impl Switches {
     pub(crate) fn read(&mut self, found: FoundSwitch, decider: &mut Decider) -> Option<RequestedSwitch> {
         let Decider { policy, log, .. } = decider;
         let (modes, mode) = (&policy.context.modes, &policy.mode);
-        let reads = modes.resolve(&mode.0).is_ok_and(|mode| mode.in_band_switch != InBand::Off);
+        let is_enabled = modes.resolve(&mode.0).is_ok_and(|mode| mode.in_band_switch != InBand::Off);
+        if found != FoundSwitch::Nothing && !is_enabled {
+            self.not_applied("this mode ignores such blocks");
+            record(mode, "", "", "off", log);
+            return None;
+        }
         let switch = match found {
             FoundSwitch::Nothing => return None,
-            _ if !reads => {
-                self.not_applied("this mode ignores such blocks");
-                record(mode, "", "", "off", log);
-                return None;
-            }
             FoundSwitch::One(switch) => switch,
             FoundSwitch::Invalid(reason) => {
                 self.not_applied(reason);
@@ -174,12 +196,12 @@ impl Switches {
         &mut self,
         target: SessionModeId,
         switch: Switch,
-        reply: oneshot::Sender<Option<&'static str>>,
-        decider: &Decider,
+        reply: oneshot::Sender<Option<Cow<'static, str>>>,
+        decider: &mut Decider,
     ) {
         let Decider { policy, log, .. } = decider;
-        self.count += 1;
-        let call = ToolCallId::new(format!("switch_{}_{}", log.turn(), self.count));
+        self.asked += 1;
+        let call = ToolCallId::new(format!("switch_{}_{}", log.turn(), self.asked));
         let fields = ToolCallUpdateFields::new()
             .title(format!("Switch to {target} mode?"))
             .kind(ToolKind::SwitchMode)
@@ -188,11 +210,14 @@ impl Switches {
         let targets = vec![target];
         let mut options = options_to(policy, "Switch to", &targets);
         options.push(PermissionOption::new(REJECT, "Stay", PermissionOptionKind::RejectOnce));
+        if !policy.context.updates.display.text {
+            log.show_question(&call, &format!("{}\n\n", switch.analysis.trim_end()));
+        }
         let (id, answer) = log.request_permission(ToolCallUpdate::new(call, fields), options);
-        self.await_answer(id, answer, targets, SwitchRequest::InBand { switch, reply }, policy);
+        self.add_question(id, answer, targets, SwitchRequest::InBand { switch, reply }, policy);
     }
 
-    pub(crate) fn await_answer(
+    pub(crate) fn add_question(
         &mut self,
         id: u64,
         answer: impl Future<Output = PermissionReply> + Send + 'static,
@@ -217,7 +242,11 @@ impl Switches {
         } else {
             Chosen::No(format!("The mode has changed to {} in the meantime.", policy.mode))
         };
-        Some(AnsweredSwitch { from, targets, request, chosen, speed: (number, at.elapsed()) })
+        let chosen = match (chosen, automatic_consent(policy, at.elapsed())) {
+            (Chosen::Mode(..), Some(how)) => Chosen::Automatic(stays(&how, &from, &targets)),
+            (chosen, _) => chosen,
+        };
+        Some(AnsweredSwitch { from, targets, request, chosen })
     }
 
     pub(crate) fn reject(&mut self) {
@@ -231,8 +260,8 @@ impl Switches {
     }
 
     /// Returns the notice that ends the turn after too many rejections.
-    pub(crate) fn rejected_again(&self) -> Option<&'static str> {
-        (self.rejections >= MAX_REJECTIONS).then_some(REJECTED_AGAIN)
+    pub(crate) fn rejected_again(&self) -> Option<Cow<'static, str>> {
+        (self.rejections >= MAX_REJECTIONS).then_some(REJECTED_AGAIN.into())
     }
 
     /// Withdraws all questions. Returns their calls.
@@ -242,10 +271,10 @@ impl Switches {
         for (number, open) in std::mem::take(&mut self.open) {
             log.client().withdraw(number);
             match open.request {
-                SwitchRequest::Exit { call, reply, .. } => {
+                SwitchRequest::Exit { call, proposal, reply } => {
                     closed.push(call);
                     let message = format!("The mode has changed to {}.", policy.mode);
-                    let _ = reply.send(Proposed::NotSwitched { message, ends_turn: None });
+                    let _ = reply.send(Proposed::stayed(&proposal.plan, &message, message.clone(), None));
                 }
                 SwitchRequest::InBand { reply, .. } => {
                     let _ = reply.send(None);
@@ -254,6 +283,13 @@ impl Switches {
         }
         closed
     }
+}
+
+/// Puts the modes that ask before the others, because some clients select the first option.
+pub(crate) fn narrow_first(policy: &Policy, targets: &mut [SessionModeId]) {
+    targets.sort_by_key(|target| {
+        policy.context.modes.ceilings(&target.0).is_ok_and(|modes| changes_without_asking(&modes))
+    });
 }
 
 /// Names are never the mode author's text; a mode that is not built in is described by its ceilings.
@@ -276,21 +312,28 @@ pub(crate) fn options_to(policy: &Policy, verb: &str, targets: &[SessionModeId])
     options.collect()
 }
 
-/// Notifies the user if the answer came faster than a person can read the request.
-pub(crate) fn report_fast((number, taken): (u64, Duration), from: &SessionModeId, decider: &mut Decider) {
-    let Decider { policy, log, .. } = decider;
-    let has_changed = policy.mode != *from && !compare::changes_nothing(&policy.ceilings().modes);
-    if !has_changed || taken >= policy.context.exits.reading_time {
-        return;
+/// Tells how the client accepted without its user. `None` if a person may have answered.
+fn automatic_consent(policy: &Policy, taken: Duration) -> Option<String> {
+    let exits = policy.context.exits;
+    if exits.accepts_all {
+        return None;
     }
-    let text = format!(
-        "\n{} mode was left because the client accepted the question after {} ms, faster than a person can read it. To decide \
-         yourself, turn off automatic approval in the client, or start Modegate with --no-exit or --max-mode {from}.\n\n",
+    if policy.context.capabilities.accepts_everything {
+        return Some("it accepts every question without asking you".into());
+    }
+    (taken < exits.reading_time)
+        .then(|| format!("it did so after {} ms, faster than a person can read", taken.as_millis()))
+}
+
+/// Ends a turn in which the client accepted a switch without its user.
+fn stays(how: &str, from: &SessionModeId, targets: &[SessionModeId]) -> String {
+    let commands: Vec<_> = targets.iter().map(|mode| format!("/{mode}")).collect();
+    format!(
+        "\n{} mode stays. The client accepted the question, but {how}. To leave {from} mode, type {}, or select the mode in \
+         the client. To let the client decide, start Modegate with --accept-all.\n",
         capitalised(&from.0),
-        taken.as_millis()
-    );
-    let message_id = MessageId::new(format!("msg_{}_fast{number}", log.turn()));
-    log.record_notice(NoticeKind::Message, message_id, text);
+        commands.join(" or ")
+    )
 }
 
 /// Records the outcome of a `mode_switch` block.

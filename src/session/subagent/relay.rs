@@ -17,7 +17,7 @@ use crate::acp::{
     ContentBlock, ContentChunk, MessageId, Meta, Plan, PlanEntryStatus, SessionUpdate, ToolCallId, Update,
 };
 use crate::client::{Client, ClientEnd, ClientError, ClientRequest, Outgoing, ReplySender};
-use crate::conversation::acp_updates::NOTICE_META;
+use crate::conversation::acp_updates::{NOTICE_META, QUESTION_META};
 use crate::conversation::content::ToolContent;
 use crate::conversation::open_calls::OpenCalls;
 use crate::gate::Gate;
@@ -210,6 +210,11 @@ impl SubagentRelay {
         // Modes and options are those of the parent.
         let Update::Schema(update) = update else { return true };
         let (update, is_recorded) = match *update {
+            SessionUpdate::AgentMessageChunk(mut chunk) if is_question(&chunk) => {
+                let id = chunk.message_id.take().unwrap_or_else(|| MessageId::new(""));
+                chunk.message_id = Some(MessageId::new(format!("{}/{id}", self.call)));
+                (SessionUpdate::AgentMessageChunk(chunk), false)
+            }
             SessionUpdate::AgentMessageChunk(chunk) => {
                 let before = output.text.len();
                 output.append(&chunk);
@@ -263,6 +268,10 @@ impl SubagentRelay {
         meta.insert(PARENT_META.to_owned(), Value::from(&*parent.0));
         meta
     }
+}
+
+fn is_question(chunk: &ContentChunk) -> bool {
+    chunk.meta.as_ref().is_some_and(|meta| meta.contains_key(QUESTION_META))
 }
 
 pub(crate) fn below(call: &ToolCallId, id: &ToolCallId) -> ToolCallId {

@@ -11,14 +11,14 @@ use super::runner::Subagent;
 use super::subagents::Subagents;
 use crate::acp::{ContentBlock, ToolCallId};
 use crate::agents::AgentSpec;
-use crate::client::{self, ClientCapabilities};
+use crate::client::{self, ClientCapabilities, ClientDisplay};
 use crate::conversation::neutralise::neutralise;
 use crate::model::catalog::ModelCatalog;
 use crate::session::mode::ancestry::{MAX_RUNNING, Parent};
 use crate::session::mode::decider::Decider;
 use crate::session::mode::policy::Policy;
 use crate::session::options::ModelSelection;
-use crate::session::{Origin, SessionContext, SessionInit, start};
+use crate::session::{OptionalUpdates, Origin, SessionContext, SessionInit, start};
 use crate::skill::Skill;
 use crate::store::entry::ChainEntry;
 use crate::tool::agent::background::{BackgroundAgent, BackgroundStatus, Finished};
@@ -182,7 +182,15 @@ fn with_small_model(agent: Arc<AgentSpec>, models: &ModelCatalog) -> Arc<AgentSp
 fn context_below(context: &SessionContext, may_go_deeper: bool) -> SessionContext {
     let capabilities =
         ClientCapabilities { forms: false, urls: false, shows_output: false, ..context.capabilities };
-    SessionContext { tools: context.tools.for_subagent(may_go_deeper), capabilities, ..context.clone() }
+    // The parent's client shows its text as content of a call.
+    let display = ClientDisplay { separate_messages: true, ..context.updates.display };
+    let updates = OptionalUpdates { display, ..context.updates };
+    SessionContext {
+        tools: context.tools.for_subagent(may_go_deeper),
+        capabilities,
+        updates,
+        ..context.clone()
+    }
 }
 
 fn skill_task(skill: &Skill, task: &str) -> String {

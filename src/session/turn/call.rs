@@ -15,11 +15,14 @@ use super::{nearby_instructions, scaled_images, session_action};
 use crate::acp::{ToolCallId, ToolCallStatus};
 use crate::conversation::content::ToolContent;
 use crate::conversation::instructions::Instructions;
-use crate::event::{SessionEvent, ToolCallUpdateEvent};
+use crate::conversation::question_text::CallPreview;
+use crate::event::{CallTitle, SessionEvent, ToolCallUpdateEvent};
 use crate::permission::CallFacts;
 use crate::session::mode::ancestry::TurnChanges;
 use crate::session::mode::decider::Authorization;
+use crate::session::mode::exit;
 use crate::session::mode::switch::Proposed;
+use crate::text::first_sentence;
 use crate::tool::user::chat_question;
 use crate::tool::{CallAction, PreviewContext, Proposal, RunContext, ToolError, ToolOutput, ToolSpec};
 use crate::workspace::{Changes, Journal};
@@ -29,7 +32,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 impl Turn {
     pub(super) async fn run_call(&self, call: Announced) -> Result<After, TurnError> {
-        let Announced { id, tool, .. } = call;
+        let Announced { id, tool, title } = call;
         let facts = tool.as_ref().map(|(spec, prepared)| match prepared {
             Ok(call) => {
                 let outputs = self.workspace.outputs().folder().map(Path::to_owned);
@@ -47,23 +50,24 @@ impl Turn {
             })
             .await?;
         let (Some((spec, prepared)), Some(facts)) = (tool, facts) else {
-            return self.refused(id, answer).await;
+            return self.refused(id, title, answer).await;
         };
         let prepared = match (prepared, &answer) {
             (Ok(prepared), _) => prepared,
             (Err(_), Authorization::Denied { .. } | Authorization::Cancelled) => {
-                return self.refused(id, answer).await;
+                return self.refused(id, title, answer).await;
             }
             (Err(_), _) if self.cancel.is_cancelled() => return Ok(After::Continue),
             (Err(error), _) => return self.failed(id, error.to_string()).await,
         };
         if let Authorization::Ask { last_seen } = answer {
-            let context = PreviewContext { client_io: self.client_io.for_call(&id), last_seen };
-            let preview = prepared.preview.content(context);
-            let preview = match within(preview, &self.cancel, &CancellationToken::new(), spec.timeout).await {
-                Ok(preview) => preview,
+            let preview_context = PreviewContext { client_io: self.client_io.for_call(&id), last_seen };
+            let preview = prepared.preview.content(preview_context);
+            let content = match within(preview, &self.cancel, &CancellationToken::new(), spec.timeout).await {
+                Ok(content) => content,
                 Err(error) => return self.failed_with(id, error).await,
             };
+            let preview = CallPreview { content, is_in_title: prepared.is_in_title };
             answer = self
                 .ask_actor(|reply| TurnMessage::Ask {
                     call: id.clone(),
@@ -89,20 +93,32 @@ impl Turn {
                     self.carry_out(id, &spec, |context| action.run(context, state), context, recording).await
                 }
             },
-            answer => self.refused(id, answer).await,
+            answer => self.refused(id, title, answer).await,
         }
     }
 
     async fn propose(&self, id: ToolCallId, proposal: Proposal) -> Result<After, TurnError> {
         let call = id.clone();
         match self.ask_actor(|reply| TurnMessage::Propose { call, proposal, reply }).await? {
-            Proposed::Switched(text) => {
-                self.finish(id, ToolOutput { text, ..ToolOutput::default() }, Vec::new()).await?;
+            Proposed::Switched { message, title } => {
+                // The call keeps the plan as its content.
+                let update = ToolCallUpdateEvent {
+                    status: ToolCallStatus::Completed,
+                    title: Some(CallTitle::plain(title)),
+                    result: Some(message),
+                    ..ToolCallUpdateEvent::in_progress(id)
+                };
+                self.post_event(update.into()).await?;
                 Ok(After::Continue)
             }
-            Proposed::NotSwitched { message, ends_turn } => {
-                self.failed(id, message).await?;
-                Ok(ends_turn.map_or(After::Continue, |text| After::Stop(text.into())))
+            Proposed::NotSwitched { message, content, ends_turn } => {
+                let mut update = ToolCallUpdateEvent::failed(id, message);
+                if content.is_some() {
+                    update.title = Some(CallTitle::plain(exit::NOT_ACCEPTED));
+                    update.content = content;
+                }
+                self.post_event(update.into()).await?;
+                Ok(ends_turn.map_or(After::Continue, After::Stop))
             }
         }
     }
@@ -155,28 +171,30 @@ impl Turn {
         output: ToolOutput,
         instructions: Vec<Instructions>,
     ) -> Result<(), TurnError> {
-        let ToolOutput { mut text, mut content, seen, shown, plan, job, questions } = output;
+        let ToolOutput { mut text, mut content, seen, shown, plan, job, questions, exit_code, warnings } =
+            output;
         text.push_str(&scaled_images::fit_result(&mut content).await);
         if let Some(entries) = plan {
             self.post_event(SessionEvent::Plan { entries }).await?;
         }
         let content = if content.is_empty() { vec![ToolContent::text(&text)] } else { content };
+        let has_failed = exit_code.is_some_and(|code| code != 0);
         let update = ToolCallUpdateEvent {
-            id,
-            status: ToolCallStatus::Completed,
+            status: if has_failed { ToolCallStatus::Failed } else { ToolCallStatus::Completed },
             content: Some(content),
             result: Some(text),
-            denied: None,
+            exit_code,
+            ..ToolCallUpdateEvent::in_progress(id)
         };
         let send_permit = self.send_permit().await;
-        let finished = Box::new(FinishedCall { update, seen, instructions, job, questions });
+        let finished = Box::new(FinishedCall { update, seen, instructions, job, questions, warnings });
         self.post(TurnMessage::Finished(finished, send_permit)).await?;
         if shown.is_empty() { Ok(()) } else { self.post(TurnMessage::Shown(shown)).await }
     }
 
     pub(super) async fn failed(&self, id: ToolCallId, text: String) -> Result<After, TurnError> {
         let update = ToolCallUpdateEvent::failed(id, text);
-        self.post_event(SessionEvent::ToolCallUpdate(update)).await?;
+        self.post_event(update.into()).await?;
         Ok(After::Continue)
     }
 
@@ -188,18 +206,32 @@ impl Turn {
         self.failed(id, text).await
     }
 
-    async fn refused(&self, id: ToolCallId, answer: Authorization) -> Result<After, TurnError> {
+    /// `title` is that of the call; `None` if its tool is unknown.
+    async fn refused(
+        &self,
+        id: ToolCallId,
+        title: Option<CallTitle>,
+        answer: Authorization,
+    ) -> Result<After, TurnError> {
+        let marked = |mark: &str| title.map(|title| CallTitle { text: title.text + mark, ..title });
         match answer {
             Authorization::Denied { rule, message, too_often } => {
-                let update = ToolCallUpdateEvent {
+                let mut update = ToolCallUpdateEvent {
+                    title: marked(" (denied)"),
                     denied: Some(rule.into()),
-                    ..ToolCallUpdateEvent::failed(id, message)
+                    ..ToolCallUpdateEvent::failed(id, &message)
                 };
-                self.post_event(SessionEvent::ToolCallUpdate(update)).await?;
+                if update.title.is_some() {
+                    // The rest of the message tells the model what to do.
+                    let text = format!("Denied: {}.", first_sentence(&message).trim_end_matches('.'));
+                    update.content = Some(vec![ToolContent::text(&text)]);
+                }
+                self.post_event(update.into()).await?;
                 Ok(if too_often { After::RefusedAgain } else { After::Continue })
             }
             Authorization::Rejected { message, too_often } => {
-                self.failed(id, message).await?;
+                let update = ToolCallUpdateEvent::failed(id, message).titled(marked(" (rejected)"));
+                self.post_event(update.into()).await?;
                 Ok(if too_often { After::RefusedAgain } else { After::Continue })
             }
             // The actor closes the calls that a cancelled turn leaves open.

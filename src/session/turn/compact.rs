@@ -19,6 +19,7 @@ pub(crate) fn notice_id(turn: u64) -> MessageId {
     MessageId::new(format!("msg_{turn}_1"))
 }
 
+/// Summarises the conversation. Returns the turn's end if it was cancelled; a summary that fails does not end the turn.
 pub(super) async fn summarise(turn: &Turn, summary: Summary) -> Result<Option<StopReason>, TurnError> {
     tokio::select! {
         biased;
@@ -27,7 +28,7 @@ pub(super) async fn summarise(turn: &Turn, summary: Summary) -> Result<Option<St
     }
 }
 
-/// Makes the next request shorter than the one that was refused.
+/// Makes the next request shorter than the one that was refused. Returns the turn's end if it was cancelled.
 pub(super) async fn make_room(turn: &Turn, error: ModelError) -> Result<Option<StopReason>, TurnError> {
     match turn.ask_actor(|reply| TurnMessage::TooLong { error, reply }).await? {
         Room::Made => Ok(None),

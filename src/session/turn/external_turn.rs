@@ -1,4 +1,4 @@
-//! A turn that an external agent answers: gets its prompt unchanged, and ends when the agent ends it.
+//! A turn that an external agent answers: gets its prompt, and ends when the agent ends it.
 
 use super::message::TurnMessage;
 use crate::acp::{ContentBlock, MessageId, StopReason};

@@ -1,5 +1,6 @@
 //! Messages from a turn to its actor, with their replies. Plain data.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -9,6 +10,7 @@ use crate::acp::{MessageId, ToolCallId};
 use crate::conversation::content::ToolContent;
 use crate::conversation::instructions::Instructions;
 use crate::conversation::mode_switch::FoundSwitch;
+use crate::conversation::question_text::CallPreview;
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::external_agent::session::ReadyReply;
 use crate::model::excess::Excess;
@@ -69,7 +71,7 @@ pub(crate) enum TurnMessage {
     /// Replies once the switch is settled, with a text if the turn must end.
     InBand {
         found: FoundSwitch,
-        reply: oneshot::Sender<Option<&'static str>>,
+        reply: oneshot::Sender<Option<Cow<'static, str>>>,
     },
     /// The model's proposal to leave the mode.
     Propose {
@@ -90,7 +92,7 @@ pub(crate) enum TurnMessage {
     Ask {
         call: ToolCallId,
         facts: Box<CallFacts>,
-        preview: Vec<ToolContent>,
+        preview: CallPreview,
         reply: oneshot::Sender<Authorization>,
     },
 }
@@ -105,6 +107,8 @@ pub(crate) struct FinishedCall {
     pub(crate) instructions: Vec<Instructions>,
     pub(crate) job: Option<Job>,
     pub(crate) questions: Vec<ChatQuestion>,
+    /// For the user.
+    pub(crate) warnings: Vec<String>,
 }
 
 pub(crate) enum Next {

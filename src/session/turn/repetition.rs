@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::acp::{SessionModeId, ToolCallStatus};
+use crate::acp::SessionModeId;
 use crate::event::{ToolCallEvent, ToolCallUpdateEvent};
 use crate::permission::Effect;
 use crate::text::{counted, first_line, shorten};
@@ -79,11 +79,11 @@ impl Repetition {
         } else {
             self.step.others += 1;
         }
-        let is_change = effect.is_some_and(Effect::is_change) && update.status == ToolCallStatus::Completed;
+        let is_change = effect.is_some_and(Effect::is_change) && update.has_run();
         if is_change && self.changes.insert(hash_of(&(&call.name, &arguments))) {
             self.calls.clear();
         }
-        let hash = hash_of(&(&call.name, &arguments, result, update.status == ToolCallStatus::Completed));
+        let hash = hash_of(&(&call.name, &arguments, result, update.has_run()));
         match self.calls.iter_mut().find(|known| known.hash == hash) {
             Some(known) if known.is_current => {}
             Some(known) => {

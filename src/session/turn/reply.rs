@@ -11,10 +11,11 @@ use serde_json::Value;
 
 use super::{Announced, Turn, TurnError, waiting};
 use crate::acp::{MessageId, ToolCallId, ToolKind};
+use crate::conversation::acp_updates;
 use crate::conversation::content::Location;
 use crate::conversation::mode_switch::{FoundSwitch, SwitchReader};
 use crate::conversation::neutralise::{map_strings, restore};
-use crate::event::{NoticeKind, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
+use crate::event::{CallTitle, NoticeKind, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::written_call::{self, CallFilter, CallScope, WrittenCall, WrittenCalls};
 use crate::model::{
     Block, Failure, Message, ModelError, ModelEvent, ModelId, ModelRequest, ModelStop, ProviderState, Reply,
@@ -388,8 +389,12 @@ impl<'a> Listener<'a> {
             locations,
             is_announced,
         };
+        let title = tool.as_ref().map(|(spec, _)| CallTitle {
+            text: event.title.clone(),
+            has_code_spans: acp_updates::has_code_spans(spec.kind),
+        });
         self.turn.post_event(SessionEvent::ToolCall(Box::new(event))).await?;
-        self.calls.push(Announced { id, tool });
+        self.calls.push(Announced { id, tool, title });
         Ok(())
     }
 
@@ -413,7 +418,7 @@ impl<'a> Listener<'a> {
     async fn end_started(&mut self, why: &str) -> Result<(), TurnError> {
         for call in std::mem::take(&mut self.started) {
             let update = ToolCallUpdateEvent::failed(call.id, why);
-            self.turn.post_event(SessionEvent::ToolCallUpdate(update)).await?;
+            self.turn.post_event(update.into()).await?;
         }
         Ok(())
     }

@@ -44,6 +44,7 @@ pub(crate) async fn run(mut turn: Turn) -> Result<EndReason, TurnError> {
     }
     let outcome =
         if turn.compacts { compact::run(&turn).await.map(Into::into) } else { run_steps(&turn).await };
+    // A command of this turn may have created the snapshot.
     if let Some(snapshot) = turn.ask_actor(|reply| TurnMessage::Snapshot { reply }).await? {
         turn.keep_changes(snapshot.end_turn(&turn.cancel).await);
     }
@@ -159,26 +160,11 @@ async fn answer_non_answer(
     if !matches!(non_answer, NonAnswer::ContextFull { .. }) {
         return Ok(None);
     }
-    Ok(match make_space(turn).await? {
-        Space::Made => None,
-        Space::None => Some(StopReason::MaxTokens.into()),
-        Space::Cancelled => Some(StopReason::Cancelled.into()),
-    })
-}
-
-enum Space {
-    Made,
-    /// There is nothing to summarise.
-    None,
-    Cancelled,
-}
-
-/// Summarises the conversation, because it does not fit the model's context.
-async fn make_space(turn: &Turn) -> Result<Space, TurnError> {
-    let summary = turn.ask_actor(|reply| TurnMessage::Compact { refused: None, reply }).await?;
-    let Some(summary) = summary else { return Ok(Space::None) };
-    let cancelled = compact::summarise(turn, summary).await?;
-    Ok(cancelled.map_or(Space::Made, |_| Space::Cancelled))
+    match turn.ask_actor(|reply| TurnMessage::Compact { refused: None, reply }).await? {
+        Some(summary) => Ok(compact::summarise(turn, summary).await?.map(Into::into)),
+        // There is nothing to summarise, so another request would not fit, either.
+        None => Ok(Some(StopReason::MaxTokens.into())),
+    }
 }
 
 impl Turn {

@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
 use rustix::fs::OFlags;
@@ -25,7 +25,7 @@ use super::threads;
 use super::tracee::{self, Tracee};
 use crate::kernel;
 use crate::sandbox;
-use crate::sandbox::host::AllowedHosts;
+use crate::sandbox::host::{AllowedHosts, HostPattern};
 use crate::supervisor::connection;
 use crate::supervisor::protocol::{BrokerEvent, SupervisorReport};
 use names::InventedNames;
@@ -55,7 +55,7 @@ const DONE: EgressStep = EgressStep::Answer(CallAnswer::Value(0));
 const CONTINUE: EgressStep = EgressStep::Answer(CallAnswer::Continue);
 
 pub(super) struct EgressBroker {
-    hosts: AllowedHosts,
+    hosts: RwLock<AllowedHosts>,
     is_limited: AtomicBool,
     /// True if sockets may exist from a time when the network was open.
     was_open: AtomicBool,
@@ -112,7 +112,7 @@ impl EgressBroker {
     ) -> io::Result<Arc<Self>> {
         let (resolver_listener, resolver) = resolver::bind()?;
         let egress = Arc::new(Self {
-            hosts,
+            hosts: RwLock::new(hosts),
             is_limited: AtomicBool::new(first == sandbox::Egress::Hosts),
             was_open: AtomicBool::new(first == sandbox::Egress::Open),
             names: Mutex::default(),
@@ -168,6 +168,16 @@ impl EgressBroker {
     pub(super) fn set(&self, egress: sandbox::Egress) {
         self.was_open.fetch_or(egress == sandbox::Egress::Open, Ordering::SeqCst);
         self.is_limited.store(egress == sandbox::Egress::Hosts, Ordering::SeqCst);
+    }
+
+    /// Allows a further host, until the command ends.
+    pub(super) fn allow(&self, host: HostPattern) {
+        let mut hosts = self.hosts.write().unwrap_or_else(PoisonError::into_inner);
+        hosts.patterns.push(host);
+    }
+
+    fn hosts(&self) -> RwLockReadGuard<'_, AllowedHosts> {
+        self.hosts.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_limited(&self) -> bool {
@@ -235,7 +245,7 @@ impl EgressBroker {
         if let IpAddr::V4(v4) = ip
             && let Some((name, index)) = self.names().name(v4)
         {
-            if is_limited && !self.hosts.allow_name(name, Some(port)) {
+            if is_limited && !self.hosts().allow_name(name, Some(port)) {
                 return Err(format!("{name}:{port}"));
             }
             return Ok(ConnectionTarget::Name { name: name.to_owned(), index, port, is_mapped });
@@ -249,13 +259,13 @@ impl EgressBroker {
     }
 
     fn allows_address(&self, ip: IpAddr, port: u16) -> bool {
-        self.hosts.allow_address(ip, port) || self.is_listed(ip, port)
+        self.hosts().allow_address(ip, port) || self.is_listed(ip, port)
     }
 
     /// Returns true if the system's list gives the address to an allowed name.
     fn is_listed(&self, ip: IpAddr, port: u16) -> bool {
         let hosts = fs::read_to_string("/etc/hosts").unwrap_or_default();
-        names::listed(&hosts, ip).iter().any(|name| self.hosts.allow_name(name, Some(port)))
+        names::listed(&hosts, ip).iter().any(|name| self.hosts().allow_name(name, Some(port)))
     }
 
     /// An unbound socket would listen at all addresses of this machine. The address can change until the socket
@@ -289,8 +299,11 @@ impl EgressBroker {
     }
 
     fn resolve(&self, name: &str) -> Option<Vec<Ipv4Addr>> {
-        let fixed = self.hosts.addresses.iter().filter(|(fixed, _)| fixed == name);
-        let fixed: Vec<_> = fixed.map(|(_, address)| *address).collect();
+        let fixed: Vec<_> = {
+            let hosts = self.hosts();
+            let fixed = hosts.addresses.iter().filter(|(fixed, _)| fixed == name);
+            fixed.map(|(_, address)| *address).collect()
+        };
         if fixed.is_empty() { names::resolve(name) } else { Some(fixed) }
     }
 

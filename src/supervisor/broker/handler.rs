@@ -289,7 +289,7 @@ impl<'a> CallHandler<'a> {
     }
 
     fn check_replaceable(&self, entry: &ResolvedPath) -> Result<(), EarlyEnd> {
-        if self.broker.roots.contains_protected(entry) { Err(Errno::ACCESS.into()) } else { Ok(()) }
+        if self.broker.roots.leads_to_protected(&entry.path) { Err(Errno::ACCESS.into()) } else { Ok(()) }
     }
 }
 

@@ -129,7 +129,7 @@ impl Roots {
         resolve: ResolveFlags,
     ) -> Result<Option<ResolvedPath>, Errno> {
         let base = base(tracee, place, resolve)?;
-        settled(|| self.entry_from(base.as_ref().map(AsFd::as_fd), &place.path, resolve))
+        look_until_settled(|| self.entry_from(base.as_ref().map(AsFd::as_fd), &place.path, resolve))
     }
 
     /// Resolves a path from a folder; `None` is a folder that an absolute path does not need.
@@ -143,7 +143,7 @@ impl Roots {
         let folder = open_path(base, parent, OFlags::DIRECTORY, resolve)?;
         // Fails if the caller may not look for names in the folder.
         let stat = rustix::fs::statat(&folder, ".", AtFlags::empty())?;
-        match self.beneath(&tracee::name_of(&folder)?, name) {
+        match self.entry_below(&tracee::name_of(&folder)?, name) {
             Look::Found(entry) if is_same(&rustix::fs::fstat(&entry.folder)?, &stat) => {
                 Ok(Look::Found(entry))
             }
@@ -155,7 +155,7 @@ impl Roots {
     }
 
     /// The entry `name` of the folder `parent`, whose path has no symbolic links.
-    fn beneath(&self, parent: &Path, name: &OsStr) -> Look<ResolvedPath> {
+    fn entry_below(&self, parent: &Path, name: &OsStr) -> Look<ResolvedPath> {
         let path = parent.join(trim(name));
         let Some((root, inside)) = self.root_of(parent) else { return Look::Elsewhere };
         if self.is_protected(&path) || root.is_of_modegate(&path) {
@@ -178,11 +178,6 @@ impl Roots {
         self.protected.iter().any(|protected| path.starts_with(protected))
     }
 
-    /// Returns true if a change of the entry could move or replace something that is protected.
-    pub(super) fn contains_protected(&self, entry: &ResolvedPath) -> bool {
-        self.leads_to_protected(&entry.path)
-    }
-
     /// Who decides about a path without symbolic links. `None` if it is not below a root.
     pub(super) fn area_of(&self, path: &Path) -> Option<Area> {
         self.roots().iter().find(|root| path.starts_with(&root.path)).map(|root| root.area)
@@ -193,13 +188,14 @@ impl Roots {
         self.area_of(path).is_some()
     }
 
-    fn leads_to_protected(&self, path: &Path) -> bool {
+    /// Returns true if a change of the path could move or replace something that is protected.
+    pub(super) fn leads_to_protected(&self, path: &Path) -> bool {
         self.protected.iter().any(|protected| protected.starts_with(path))
     }
 
     /// Like [`Self::entry`], for an entry that is opened: symbolic links are followed, also one that leads to
     /// nothing.
-    pub(super) fn opened(
+    pub(super) fn entry_to_open(
         &self,
         tracee: &Tracee<'_>,
         place: &CallPath,
@@ -209,11 +205,11 @@ impl Roots {
             return Ok(self.of_descriptor(&tracee.named(number)?));
         }
         let base = base(tracee, place, resolve)?;
-        settled(|| self.opened_from(base.as_ref().map(AsFd::as_fd), &place.path, resolve))
+        look_until_settled(|| self.entry_to_open_from(base.as_ref().map(AsFd::as_fd), &place.path, resolve))
     }
 
     /// Follows the symbolic links at the end of the path, which may lead to a root from elsewhere.
-    fn opened_from(
+    fn entry_to_open_from(
         &self,
         base: Option<BorrowedFd<'_>>,
         path: &Path,
@@ -255,16 +251,16 @@ impl Roots {
 
     /// The entry of an open file, if one of its names leads to it.
     pub(super) fn of_descriptor(&self, file: &OwnedFd) -> Option<ResolvedPath> {
-        settled(|| Ok(self.named_by(file))).ok().flatten()
+        look_until_settled(|| Ok(self.entry_of(file))).ok().flatten()
     }
 
-    fn named_by(&self, file: &OwnedFd) -> Look<ResolvedPath> {
+    fn entry_of(&self, file: &OwnedFd) -> Look<ResolvedPath> {
         let Ok(stat) = rustix::fs::fstat(file) else { return Look::Elsewhere };
         let Some(path) = tracee::name_of(file).ok().filter(|_| stat.st_nlink > 0) else {
             return Look::Elsewhere;
         };
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Look::Elsewhere };
-        match self.beneath(parent, name) {
+        match self.entry_below(parent, name) {
             Look::Found(entry) => {
                 let named = rustix::fs::statat(&entry.folder, &entry.name, AtFlags::SYMLINK_NOFOLLOW);
                 if named.is_ok_and(|named| is_same(&named, &stat)) {
@@ -284,7 +280,7 @@ impl Roots {
         object: &FileReference,
         resolve: ResolveFlags,
     ) -> Result<Option<ResolvedFile>, Errno> {
-        settled(|| self.look_at_file(tracee, object, resolve))
+        look_until_settled(|| self.look_at_file(tracee, object, resolve))
     }
 
     fn look_at_file(
@@ -356,7 +352,7 @@ enum Look<T> {
 
 /// Looks until the names stay the same for a look. `None` is elsewhere, or a file whose names keep changing: Landlock
 /// decides about both.
-fn settled<T>(look: impl Fn() -> Result<Look<T>, Errno>) -> Result<Option<T>, Errno> {
+fn look_until_settled<T>(look: impl Fn() -> Result<Look<T>, Errno>) -> Result<Option<T>, Errno> {
     for _ in 0..MAX_LOOKS {
         match look()? {
             Look::Found(found) => return Ok(Some(found)),

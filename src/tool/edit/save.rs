@@ -15,11 +15,14 @@ use crate::client::ClientError;
 use crate::file_lock::FileLock;
 use crate::gate::Permit;
 use crate::permission::Target;
+use crate::tool::client_io::Shown;
 use crate::tool::file::buffers::Buffers;
 use crate::tool::file::last_seen::LastSeen;
 use crate::tool::file::text_file::TextFile;
 use crate::tool::{ClientIo, ToolError, ToolOutput, blocking, outcome};
-use crate::workspace::{Change, Changes, ContentHash, Journal, PendingWrite, RecordedOperation, Workspace};
+use crate::workspace::{
+    Change, Changes, ContentHash, Journal, LockedChanges, PendingWrite, RecordedOperation, Workspace,
+};
 
 mod difference;
 
@@ -72,6 +75,7 @@ pub(super) async fn write_through_editor(
         output.text.push('\n');
         output.text.push_str(&note);
     }
+    output.warnings.extend(differences.warnings);
     output.seen.extend(differences.seen);
     Ok(output)
 }
@@ -89,10 +93,13 @@ struct Saving {
     differences: Differences,
 }
 
-/// Notes for the model about files that the editor saved with a difference.
+/// Differences between the text that was sent, the text on disk and the text in the editor.
 #[derive(Default)]
 struct Differences {
+    /// For the model.
     notes: Vec<String>,
+    /// For the user, about text that only the editor has.
+    warnings: Vec<String>,
     /// The saved files, where the notes show all of the difference.
     seen: Vec<(PathBuf, LastSeen)>,
 }
@@ -180,6 +187,7 @@ impl Saving {
             operation.note_sent(&target.path);
         }
         let (buffers, place_name, before) = (self.buffers.clone(), name.clone(), planning.before.clone());
+        let place = target.clone();
         let looked = blocking(move || {
             if !is_done && is_known {
                 pending_write.revert();
@@ -198,10 +206,15 @@ impl Saving {
                 let seen = file.as_ref().map(|file| (target.path.clone(), LastSeen::of(file)));
                 (difference::describe(&place_name, &content, file.as_ref()), seen)
             });
-            Ok((pending_write, is_saved, is_untouched, difference))
+            Ok((pending_write, is_saved, is_untouched, difference, file))
         });
-        if let Ok((pending_write, is_saved, is_untouched, difference)) = looked.await {
+        if let Ok((pending_write, is_saved, is_untouched, difference, file)) = looked.await {
             self.pending_writes.push(pending_write);
+            if is_done && is_untouched && !is_saved {
+                self.differences.warnings.push(difference::not_saved_for_user(&name));
+            } else if is_done && let Some(file) = file {
+                self.compare_with_editor(permit, planning, (&place, &name), &file).await;
+            }
             if let Some((SaveDifference { note, is_whole }, seen)) = difference {
                 self.differences.notes.push(note);
                 self.differences.seen.extend(seen.filter(|_| is_whole));
@@ -225,6 +238,28 @@ impl Saving {
             self.journal.report(Changes { uncovered, ..Changes::default() });
         }
         written
+    }
+
+    /// Notes if the editor shows another text than the disk has. `on_disk` is the file after the write.
+    async fn compare_with_editor(
+        &mut self,
+        permit: &Permit,
+        planning: &Planning,
+        (target, name): (&Target, &str),
+        on_disk: &TextFile,
+    ) {
+        let shown = tokio::select! {
+            biased;
+            () = permit.cancel.cancelled() => return,
+            shown = self.client_io.shown(&target.path) => shown,
+        };
+        let old = planning.before.as_deref().filter(|_| !planning.unsaved);
+        if let Shown::Text(text) = shown
+            && difference::is_other_text(on_disk, &text, old)
+        {
+            self.differences.notes.push(difference::other_text(name));
+            self.differences.warnings.push(difference::other_text_for_user(name));
+        }
     }
 
     /// Checks that the file still has the content of `planning.before`: the user may have typed.
@@ -297,7 +332,8 @@ impl Saving {
         // Silent: the operation of this call reports the file.
         let lock = Arc::clone(&self.lock);
         let created = blocking(move || {
-            workspace.apply_locked(&[change], &[], &cancel, (&Journal::silent(), &lock))?;
+            let changes = LockedChanges { changes: &[change], on_disk: &[], lock: &lock };
+            workspace.apply_locked(&changes, &Journal::silent(), &cancel)?;
             Ok(())
         })
         .await;
@@ -346,7 +382,8 @@ impl Saving {
         // Silent: the operation that created the file reports the result.
         let lock = Arc::clone(&self.lock);
         let removed = blocking(move || {
-            workspace.apply_locked(&[change], &[], &cancel, (&Journal::silent(), &lock))?;
+            let changes = LockedChanges { changes: &[change], on_disk: &[], lock: &lock };
+            workspace.apply_locked(&changes, &Journal::silent(), &cancel)?;
             Ok(())
         })
         .await;

@@ -20,7 +20,7 @@ use crate::tool::file::text_file::TextFile;
 use crate::tool::{
     PreparedCall, Preview, PreviewContext, RunContext, ToolError, ToolOutput, blocking, effect,
 };
-use crate::workspace::{Change, Changes, ContentHash, Workspace};
+use crate::workspace::{Change, Changes, ContentHash, LockedChanges, Workspace};
 
 #[derive(Default)]
 pub(super) struct Plan {
@@ -265,7 +265,7 @@ fn write_to_disk(
     let uncovered: Vec<String> = changes.iter().filter_map(|it| unsaved(workspace, it)).collect();
     let (before, list): (Vec<_>, Vec<_>) =
         changes.into_iter().map(|planning| (planning.before, planning.change)).unzip();
-    workspace.apply_locked(&list, &on_disk, cancel, (journal, lock))?;
+    workspace.apply_locked(&LockedChanges { changes: &list, on_disk: &on_disk, lock }, journal, cancel)?;
     for (before, change) in before.iter().zip(&list) {
         if let Change::Write { target, content, .. } = change {
             buffers.wrote(target, before.as_deref(), content, false);

@@ -44,7 +44,8 @@ pub(super) enum MatchStep {
 }
 
 impl MatchStep {
-    /// The steps for a text. Line endings are ignored from the start unless the text contains some.
+    /// The steps in their order. Unless `is_exact`, LF and CRLF are equal from the first step on: the text of a
+    /// model that has no CR says nothing about the file's line endings.
     pub(super) fn all(is_exact: bool) -> impl Iterator<Item = Self> {
         let steps = [Self::Exact, Self::Endings, Self::Characters, Self::Indentation];
         steps.into_iter().skip(usize::from(!is_exact))
@@ -81,12 +82,13 @@ impl<'a> Document<'a> {
         Self { text, folded: Default::default(), work: Cell::new(0) }
     }
 
-    /// Returns the first places of the old text that `is_free` accepts.
+    /// Returns the first places of the old text that `is_free` accepts. It gets a place, and those before it that
+    /// are returned.
     pub(super) fn find(
         &self,
         replacement: &Replacement<'_>,
         step: MatchStep,
-        is_free: impl Fn(&Range<usize>) -> bool,
+        is_free: impl Fn(&Range<usize>, &[Range<usize>]) -> bool,
         most: usize,
     ) -> Result<Vec<Range<usize>>, OutOfWork> {
         let pattern = Folded::new(&replacement.old, step);
@@ -103,19 +105,26 @@ impl<'a> Document<'a> {
         let folded = self.folded[step as usize].get_or_init(|| Folded::file(self.text, step));
         // Text that begins with a part of the indentation would shift the lines after it.
         let has_indent = pattern.starts_with(is_blank) && !pattern.trim().is_empty();
-        let places = folded.find_all(pattern).filter(|place| {
+        let matches = folded.find_all(pattern).filter(|place| {
             let before = folded.text()[..place.start].trim_end_matches(is_blank).len();
             let is_inside = has_indent && before < place.start && folded.starts_line(before);
             !is_inside
                 && (!is_lines || folded.starts_line(place.start))
                 && (!(is_lines || is_cut) || folded.ends_line(place.end))
         });
-        let places = places.map(|place| folded.original(&place)).filter(is_free);
-        if step < MatchStep::Indentation {
-            return Ok(places.take(most).collect());
-        }
         let old = &replacement.old;
-        Ok(places.filter(|place| adapt(self.text, place, old, old, step).is_some()).take(most).collect())
+        let mut places: Vec<Range<usize>> = Vec::new();
+        for place in matches.map(|place| folded.original(&place)) {
+            if places.len() == most {
+                break;
+            }
+            if is_free(&place, &places)
+                && (step < MatchStep::Indentation || adapt(self.text, &place, old, old, step).is_some())
+            {
+                places.push(place);
+            }
+        }
+        Ok(places)
     }
 
     /// The new text for a place of the old one.
@@ -176,11 +185,10 @@ pub(super) fn replace(
     for (number, (replacement, prefix)) in variants.iter().enumerate() {
         let is_last = number + 1 == variants.len();
         for step in MatchStep::all(old.contains('\r')).filter(|step| is_last || *step <= MatchStep::Endings) {
-            let end = Cell::new(0);
             let places = document.find(
                 replacement,
                 step,
-                |place| !is_all || (place.start >= end.get() && end.replace(place.end) <= place.start),
+                |place, before| !is_all || before.last().is_none_or(|last| last.end <= place.start),
                 most,
             );
             let places = places.map_err(|OutOfWork| MatchRefusal::Missing(None))?;

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::walk::{ToolWalk, globs};
+use super::walk::{ToolWalk, globs, walk_options};
 use crate::acp::ToolKind;
 use crate::gate::Permit;
 use crate::permission::{Effect, Target};
 use crate::text::{code_span, counted, grouped};
 use crate::tool::{PreparedCall, Tool, ToolError, ToolSpec};
-use crate::workspace::{EntryKind, Workspace, open_dir};
+use crate::workspace::{EntryKind, WalkOptions, Workspace, open_dir};
 
 const MAX_ENTRIES: usize = 1000;
 
@@ -50,7 +50,8 @@ fn tree(top: &Target, depth: usize, workspace: &Workspace, permit: &Permit) -> R
     open_dir(top)?;
     let globs = globs(&top.path, None).map_err(ToolError::Failed)?;
     // One level more, for the numbers of entries in the folders that are not opened.
-    let mut walk = ToolWalk::new(top, globs, Some(depth.saturating_add(1)), workspace, permit)?;
+    let options = WalkOptions { depth: Some(depth.saturating_add(1)), ..walk_options(globs, false) };
+    let mut walk = ToolWalk::new(top, options, workspace, permit)?;
     let mut nodes = Vec::new();
     while let Some(entry) = walk.next("the tree was complete")? {
         let mark = if entry.kind == EntryKind::Folder { "/" } else { "" };

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use super::walk::globs;
 use crate::permission::{FilesBelow, Target};
 use crate::tool::{CallAction, CallTask, PreparedCall, RunContext, ToolError, ToolOutput, blocking};
-use crate::workspace::{FileError, Walk, WalkOptions, open_dir};
+use crate::workspace::{FileError, Ignoring, Walk, WalkOptions, open_dir};
 
 /// Paths of the same name elsewhere that a message names.
 const MAX_NAMED: usize = 3;
@@ -98,7 +98,7 @@ impl NearPath {
         let root = inside(target, target.path.ancestors().nth(depth)?)?;
         let name = target.path.file_name()?;
         let globs = globs(&root.path, None).ok()?;
-        let options = WalkOptions { globs, depth: None, gitignore_only: false, without: None };
+        let options = WalkOptions { globs, depth: None, ignoring: Ignoring::All, without: None };
         let end = Instant::now() + SEARCH;
         let entries = Walk::new(&root, options).ok()?.take(MAX_ENTRIES).take_while(|_| Instant::now() < end);
         let same_named =

@@ -7,18 +7,17 @@ use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{
     BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkContextKind, SinkMatch,
 };
-use ignore::overrides::Override;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-use super::walk::{ToolWalk, globs};
+use super::walk::{ToolWalk, globs, walk_options};
 use crate::acp::ToolKind;
 use crate::gate::Permit;
 use crate::permission::{Effect, Target};
 use crate::text::{code_span, counted, shorten};
 use crate::tool::{PreparedCall, Tool, ToolError, ToolSpec};
-use crate::workspace::{EntryKind, WalkEntry, Workspace};
+use crate::workspace::{EntryKind, WalkEntry, WalkOptions, Workspace};
 
 /// Default number of lines.
 const MATCHES: usize = 200;
@@ -49,6 +48,9 @@ struct SearchFilesArguments {
     /// Only files whose path matches this glob, as in .gitignore: `*.rs`, `src/**`, `!tests`.
     #[serde(default)]
     glob: Option<String>,
+    /// Files that git ignores, too. Default: false.
+    #[serde(default)]
+    ignored: bool,
     /// What to return: matching lines, paths of files, or the number of matching lines of each file. Default: content.
     #[serde(default)]
     output: SearchOutput,
@@ -91,6 +93,7 @@ fn prepare(given: SearchFilesArguments, workspace: &Workspace) -> Result<Prepare
         pattern,
         path,
         glob,
+        ignored,
         output,
         context,
         ignore_case,
@@ -107,6 +110,7 @@ fn prepare(given: SearchFilesArguments, workspace: &Workspace) -> Result<Prepare
         .map_err(|error| ToolError::arguments(format!("pattern: {error}")))?;
     let target = workspace.resolve(path.as_deref().unwrap_or("."))?;
     let globs = globs(&target.path, glob.as_deref()).map_err(ToolError::Arguments)?;
+    let options = walk_options(globs, ignored);
     let place = workspace.display(&target);
     let pattern = code_span(&shorten(&pattern, TITLE));
     let title = if place == "." {
@@ -132,10 +136,8 @@ fn prepare(given: SearchFilesArguments, workspace: &Workspace) -> Result<Prepare
     };
     let search = Search {
         target: target.clone(),
-        matcher,
-        globs,
-        searcher,
-        found: findings,
+        options,
+        lines: LineSearch { matcher, searcher, found: findings },
         workspace: workspace.clone(),
     };
     Ok(PreparedCall::reading(title, target, move |permit| search.run(permit)))
@@ -143,17 +145,15 @@ fn prepare(given: SearchFilesArguments, workspace: &Workspace) -> Result<Prepare
 
 struct Search {
     target: Target,
-    matcher: RegexMatcher,
-    globs: Override,
-    searcher: Searcher,
-    found: SearchFindings,
+    options: WalkOptions,
+    lines: LineSearch,
     workspace: Workspace,
 }
 
 impl Search {
     fn run(self, permit: &Permit) -> Result<String, ToolError> {
-        let Self { target, matcher, globs, mut searcher, mut found, workspace } = self;
-        let mut walk = ToolWalk::new(&target, globs, None, &workspace, permit)?;
+        let Self { target, options, mut lines, workspace } = self;
+        let mut walk = ToolWalk::new(&target, options, &workspace, permit)?;
         while let Some(entry) = walk.next("the search finished")? {
             if entry.kind != EntryKind::File {
                 if entry.depth == 0 {
@@ -163,33 +163,35 @@ impl Search {
                 continue;
             }
             let name = entry.path.strip_prefix(workspace.cwd()).unwrap_or(&entry.path).display().to_string();
-            search_file(&entry, &name, (&matcher, &mut searcher), &mut found, permit);
-            if found.is_full {
+            lines.search(&entry, &name, permit);
+            if lines.found.is_full {
                 walk.only_count();
             }
         }
-        found.end(&walk);
-        Ok(walk.report(found.lines, "[No line matches.]"))
+        lines.found.end(&walk);
+        Ok(walk.report(lines.found.lines, "[No line matches.]"))
     }
 }
 
-fn search_file(
-    entry: &WalkEntry,
-    name: &str,
-    (matcher, searcher): (&RegexMatcher, &mut Searcher),
-    found: &mut SearchFindings,
-    permit: &Permit,
-) {
-    let mut file = FileMatches { found, name, lines: 0 };
-    let outcome = entry.open().and_then(|opened| {
-        let opened = Interruptible { file: opened, cancel: &permit.cancel };
-        searcher.search_reader(matcher, opened, &mut file)
-    });
-    // Unreadable files have no matches.
-    if let Err(error) = outcome {
-        tracing::debug!(%error, path = %entry.path.display(), "a file could not be searched");
+struct LineSearch {
+    matcher: RegexMatcher,
+    searcher: Searcher,
+    found: SearchFindings,
+}
+
+impl LineSearch {
+    fn search(&mut self, entry: &WalkEntry, name: &str, permit: &Permit) {
+        let mut file = FileMatches { found: &mut self.found, name, lines: 0 };
+        let outcome = entry.open().and_then(|opened| {
+            let opened = Interruptible { file: opened, cancel: &permit.cancel };
+            self.searcher.search_reader(&self.matcher, opened, &mut file)
+        });
+        // Unreadable files have no matches.
+        if let Err(error) = outcome {
+            tracing::debug!(%error, path = %entry.path.display(), "a file could not be searched");
+        }
+        file.end();
     }
-    file.end();
 }
 
 /// The lines for the model, and the totals.

@@ -72,7 +72,7 @@ impl TextFile {
     /// Returns the file as the editor shows it, or `None` if that is the saved text. Editors may hide byte order marks,
     /// carriage returns and the final newline, so a text that differs only in these is the saved one. Any other text
     /// gets the saved file's mark and line endings.
-    pub(super) fn shown_as(&self, shown: &str) -> Option<Self> {
+    pub(in crate::tool) fn shown_as(&self, shown: &str) -> Option<Self> {
         let shown_text = shown.strip_prefix(BOM).unwrap_or(shown);
         let [saved, plain] = [self.text.as_str(), shown_text].map(|text| text.replace("\r\n", "\n"));
         if !self.is_utf8() || saved == plain || saved.strip_suffix('\n') == Some(&plain) {

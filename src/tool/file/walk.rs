@@ -1,6 +1,8 @@
 //! Lists folders for tools, without files that git ignores, files of version control, and files that rules
 //! deny.
 
+use std::borrow::Cow;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ignore::overrides::{Override, OverrideBuilder};
@@ -9,22 +11,37 @@ use crate::gate::Permit;
 use crate::permission::Target;
 use crate::text::grouped;
 use crate::tool::ToolError;
-use crate::workspace::{EntryKind, Walk, WalkEntry, WalkOptions, Workspace};
+use crate::workspace::{EntryKind, Ignoring, Walk, WalkEntry, WalkOptions, Workspace};
 
 /// Time for counting what is not shown any more.
 const COUNTING: Duration = Duration::from_secs(5);
 
+/// Most ignored files that a result names.
+const MAX_IGNORED: usize = 3;
+
 /// Compiles a glob as in `.gitignore`, which for a folder stands for all below it. In `src/*` only the files
-/// of `src` are meant. `None` matches everything.
-pub(super) fn globs(root: &std::path::Path, glob: Option<&str>) -> Result<Override, String> {
+/// of `src` are meant. The glob may begin with `./` or with the path of the root. `None` matches everything.
+pub(super) fn globs(root: &Path, glob: Option<&str>) -> Result<Override, String> {
     let mut globs = OverrideBuilder::new(root);
-    if let Some(glob) = glob {
+    if let Some(glob) = glob.map(|glob| relative(root, glob)) {
+        let glob = &*glob;
         globs.add(glob).map_err(|error| format!("glob: {error}"))?;
         if let Some(below) = below(glob) {
             globs.add(&below).map_err(|error| format!("glob: {error}"))?;
         }
     }
     globs.build().map_err(|error| format!("glob: {error}"))
+}
+
+/// Anchors a glob that begins with `./` or with the path of the root, as other programs write it.
+fn relative<'a>(root: &Path, glob: &'a str) -> Cow<'a, str> {
+    let (negation, pattern) = glob.strip_prefix('!').map_or(("", glob), |pattern| ("!", pattern));
+    let below_root = root.to_str().and_then(|root| pattern.strip_prefix(root));
+    let below_root = below_root.and_then(|rest| rest.strip_prefix('/'));
+    match below_root.or_else(|| pattern.strip_prefix("./")) {
+        Some(rest) => Cow::Owned(format!("{negation}/{}", rest.trim_start_matches("./"))),
+        None => Cow::Borrowed(glob),
+    }
 }
 
 /// The glob of all files below the folders that a glob names.
@@ -52,12 +69,10 @@ impl<'a> ToolWalk<'a> {
     /// Starts at a directory; a file yields only itself.
     pub(super) fn new(
         target: &Target,
-        globs: Override,
-        depth: Option<usize>,
+        options: WalkOptions,
         workspace: &'a Workspace,
         permit: &'a Permit,
     ) -> Result<Self, ToolError> {
-        let options = WalkOptions { globs, depth, gitignore_only: false, without: None };
         let walk = Walk::new(target, options)?;
         Ok(Self { walk, workspace, permit, left_out: 0, deadline: None, is_partial: false })
     }
@@ -97,6 +112,7 @@ impl<'a> ToolWalk<'a> {
     pub(super) fn report(&self, mut lines: Vec<String>, none: &str) -> String {
         if lines.is_empty() {
             lines.push(none.into());
+            lines.extend(self.ignored());
         }
         lines.extend(left_out(self.left_out));
         lines.extend(self.walk.problems().iter().map(|problem| format!("[{problem}]")));
@@ -105,6 +121,30 @@ impl<'a> ToolWalk<'a> {
         }
         lines.join("\n")
     }
+
+    /// Tells of what was left out because it is ignored, as far as rules let the model know of it.
+    fn ignored(&self) -> Option<String> {
+        let cwd = self.workspace.cwd();
+        let may_be_named = |path: &Path| {
+            !self.workspace.is_private(path) && self.permit.admits(&self.workspace.place(path.to_owned()))
+        };
+        let ignored = self.walk.ignored().iter().filter(|(path, _)| may_be_named(path));
+        let names: Vec<String> = ignored
+            .map(|(path, kind)| {
+                let slash = if *kind == EntryKind::Folder { "/" } else { "" };
+                format!("{}{slash}", path.strip_prefix(cwd).unwrap_or(path).display())
+            })
+            .collect();
+        let more = if names.len() > MAX_IGNORED { " and others" } else { "" };
+        let shown = names[..names.len().min(MAX_IGNORED)].join(", ");
+        (!names.is_empty()).then(|| format!("[Left out, because git ignores them: {shown}{more}.]"))
+    }
+}
+
+/// The options of a walk for a tool.
+pub(super) fn walk_options(globs: Override, includes_ignored: bool) -> WalkOptions {
+    let ignoring = if includes_ignored { Ignoring::Nothing } else { Ignoring::All };
+    WalkOptions { globs, depth: None, ignoring, without: None }
 }
 
 pub(super) fn left_out(files: usize) -> Option<String> {

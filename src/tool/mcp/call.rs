@@ -162,7 +162,9 @@ impl RemoteCall {
                 "The call was cancelled. It is unknown whether {server} completed the call or continues it."
             )
         };
-        tokio::spawn(await_cancelled_call(self.server.clone(), (peer, id), rx, permit));
+        // In separate tasks: sending blocks if the server does not read, and the caller does not wait for the answer.
+        tokio::spawn(send_cancellation(peer, id));
+        tokio::spawn(await_cancelled_call(self.server.clone(), rx, permit));
         Err(ToolError::Failed(text))
     }
 }
@@ -201,14 +203,7 @@ pub fn mentions(arguments: &Value, workspace: &Workspace) -> Vec<PathBuf> {
 
 /// Keeps the permit of a cancelled call until the server answers or is gone. Kills the server if the mode
 /// denies the call and [`TIMEOUT`] passes.
-async fn await_cancelled_call(
-    server: Server,
-    (peer, id): (Peer<RoleClient>, RequestId),
-    mut answer: oneshot::Receiver<ServerAnswer>,
-    permit: Permit,
-) {
-    // In a separate task, because sending blocks if the server does not read.
-    tokio::spawn(send_cancellation(peer, id));
+async fn await_cancelled_call(server: Server, mut answer: oneshot::Receiver<ServerAnswer>, permit: Permit) {
     let answered = tokio::select! {
         biased;
         answer = &mut answer => Some(answer),

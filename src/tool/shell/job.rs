@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::gate::Permit;
-use crate::process::{BrokerEvent, Event, Exit, Process, RecordState};
+use crate::process::{BrokerEvent, Event, Exit, Process, RecordState, RefusalKind};
 use crate::workspace::Outputs;
 use output::JobOutput;
 pub(in crate::tool) use output::shortened;
@@ -29,6 +29,11 @@ const MAILBOX: usize = 4;
 const READ_ONLY: &str = "\n[Read-only sandbox: writes only below $TMPDIR, no network, no home folder.]";
 
 const WORKSPACE: &str = "\n[Sandbox: writes only in the session's folders, $TMPDIR, /tmp and caches.]";
+
+const NAMESPACES: &str =
+    "\n[Sandbox: no mounts and no namespaces, which other sandboxes and containers need.]";
+
+const TRACING: &str = "\n[Sandbox: no program reads or controls another process, as debuggers do.]";
 
 /// What programs print if a sandbox refuses a write, in lower case.
 const REFUSED_WRITES: [&str; 2] = ["permission denied", "read-only file system"];
@@ -118,6 +123,8 @@ pub struct JobEnd {
     pub left_behind: usize,
     /// True if the supervisor confirmed that no process is left.
     pub confirmed: bool,
+    /// The last call of a brokered command that was refused.
+    pub refused: Option<RefusalKind>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -252,8 +259,15 @@ struct JobTask {
 
 impl JobTask {
     async fn run(mut self, notes: JobNotes, permit: Permit, limit: Option<Duration>) {
-        let mut end =
-            JobEnd { notes, exit: None, why: None, failure: None, left_behind: 0, confirmed: false };
+        let mut end = JobEnd {
+            notes,
+            exit: None,
+            why: None,
+            failure: None,
+            left_behind: 0,
+            confirmed: false,
+            refused: None,
+        };
         let started = Instant::now();
         // Until then the command runs or, once `end.why` is set, may end gracefully.
         let mut deadline = limit.map(|limit| started + limit);
@@ -291,6 +305,10 @@ impl JobTask {
                         }
                         continue;
                     }
+                    // The model learns of a refusal from the note at the end: changes of files fail with an error that
+                    // names their cause, the others do not. The audit log has the command.
+                    Some(Event::Broker(BrokerEvent::Refused(call))) => end.refused = Some(call.kind),
+                    // The policy stays the same, and neither questions nor hosts are limited.
                     Some(Event::Broker(_) | Event::Job(_)) => {}
                     Some(Event::Gone { left_behind, confirmed }) => {
                         (end.left_behind, end.confirmed) = (left_behind, confirmed);
@@ -415,8 +433,21 @@ impl JobEnd {
                 READ_ONLY
             }
             JobSandbox::Workspace if may_have_failed && shows(&REFUSED_WRITES) => WORKSPACE,
+            JobSandbox::Workspace if may_have_failed => match self.refused {
+                Some(RefusalKind::Namespace) => NAMESPACES,
+                Some(RefusalKind::Trace) => TRACING,
+                Some(RefusalKind::Change | RefusalKind::Outside) | None => "",
+            },
             JobSandbox::Off | JobSandbox::Workspace | JobSandbox::ReadOnly => "",
         }
+    }
+
+    /// The exit status, or 128 and the signal, as in shells.
+    pub fn exit_code(&self) -> Option<i32> {
+        self.exit.map(|exit| match exit {
+            Exit::Status(status) => status,
+            Exit::Signal(signal) => 128 + signal,
+        })
     }
 
     /// True if the command ran undisturbed and its end is confirmed.
@@ -474,8 +505,18 @@ mod tests {
     use super::*;
 
     fn check(output: &str, status: i32, notes: JobNotes, expected: &str) {
+        check_refused(None, output, status, notes, expected);
+    }
+
+    fn check_refused(
+        refused: Option<RefusalKind>,
+        output: &str,
+        status: i32,
+        notes: JobNotes,
+        expected: &str,
+    ) {
         let exit = Some(Exit::Status(status));
-        let end = JobEnd { notes, exit, why: None, failure: None, left_behind: 0, confirmed: true };
+        let end = JobEnd { notes, exit, why: None, failure: None, left_behind: 0, confirmed: true, refused };
         let snapshot = JobSnapshot { output: output.into(), written: output.len(), end: Some(end) };
         let whole = format!("{output}\n[Exit status {status}.]{expected}");
         assert_eq!(snapshot.describe(), whole, "{notes:?}");
@@ -503,5 +544,18 @@ mod tests {
         check("fine", 0, JobNotes { has_several_commands: true, ..workspace }, "");
         check("No such file or directory", 1, workspace, "");
         check(DENIED, 1, JobNotes::default(), "");
+    }
+
+    /// The error of such a call, `EPERM`, can have other causes, so the output alone does not tell of the sandbox.
+    #[test]
+    fn brokered_commands_name_the_sandbox_where_it_refused_other_calls() {
+        let brokered = JobNotes { sandbox: JobSandbox::Workspace, ..JobNotes::default() };
+        let (namespace, trace) = (Some(RefusalKind::Namespace), Some(RefusalKind::Trace));
+        check_refused(namespace, "unshare: Operation not permitted", 1, brokered, NAMESPACES);
+        check_refused(trace, "ptrace: Operation not permitted", 1, brokered, TRACING);
+        check_refused(trace, DENIED, 1, brokered, WORKSPACE);
+        check_refused(namespace, "fine", 0, brokered, "");
+        check_refused(Some(RefusalKind::Outside), "a", 1, brokered, "");
+        check_refused(None, "unshare: Operation not permitted", 1, brokered, "");
     }
 }

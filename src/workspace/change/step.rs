@@ -7,16 +7,16 @@ use cap_fs_ext::DirExt;
 use cap_std::fs::{Dir, File, Metadata, Permissions};
 
 use super::{
-    Attempt, Change, ChangeFailure, WriteError, changed_concurrently, check_inside, check_writable,
-    executable_mode, write,
+    Attempt, Change, ChangeFailure, Preparation, WriteError, changed_concurrently, check_inside,
+    check_writable, executable_mode, write,
 };
 use crate::permission::Target;
 use crate::platform::files::{link_count, mode, permissions_of, rename_to_new};
 use crate::workspace::faults::{self, Point};
 use crate::workspace::in_place::InPlace;
 use crate::workspace::inspect::{InspectedPath, inspect, open_file};
-use crate::workspace::journal::{Recorded, Temporaries};
-use crate::workspace::replacement::{SwapOutcome, replace, set_aside};
+use crate::workspace::journal::Recorded;
+use crate::workspace::replacement::{Swap, SwapOutcome};
 use crate::workspace::{FileError, FileState, make_parent, open_parent};
 
 /// Temporary files are removed on drop.
@@ -42,29 +42,28 @@ enum ChangeStepKind<'a> {
 impl<'a> ChangeStep<'a> {
     pub(super) fn prepare(
         change: &'a Change,
-        plan: &'a Attempt<'a>,
-        temporaries: &mut Temporaries,
-        made: &mut Vec<Target>,
+        preparation: &mut Preparation<'a>,
     ) -> Result<Self, ChangeFailure> {
         let (target, kind) = match change {
             Change::Write { target, content, like } => {
-                return Self::prepare_write((target, content, like.as_ref()), plan, temporaries, made);
+                return Self::prepare_write(target, content, like.as_ref(), preparation);
             }
             Change::Remove { target } => {
-                (target, ChangeStepKind::Remove { temporary: temporaries.name("old") })
+                (target, ChangeStepKind::Remove { temporary: preparation.temporaries.name("old") })
             }
             Change::Rename { from, to } => {
                 // Checked first, so that no folders are created for a missing source.
                 let (dir, name) = open(from)?;
                 dir.symlink_metadata(name).map_err(|error| FileError::io(&from.path, &error))?;
-                let (dir, name) = make(to, made)?;
+                let (dir, name) = open_or_create_parent(to, &mut preparation.new_folders)?;
                 if dir.symlink_metadata(&name).is_ok() {
                     return Err(FileError::Unsuitable(format!("{} exists already", to.path.display())).into());
                 }
                 (from, ChangeStepKind::Rename { to: dir, name })
             }
             Change::SetExecutable { target, executable } => {
-                let (dir, name) = make(target, made)?;
+                let (dir, name) = open_or_create_parent(target, &mut preparation.new_folders)?;
+                let plan = preparation.plan;
                 let kind = ChangeStepKind::SetExecutable { executable: *executable, before: None };
                 return Ok(Self { dir, name, target: target.clone(), plan, kind, temporaries: Vec::new() });
             }
@@ -76,22 +75,26 @@ impl<'a> ChangeStep<'a> {
             let text = format!("{path} is a directory; only files are deleted");
             return Err(FileError::Unsuitable(text).into());
         }
+        let plan = preparation.plan;
         Ok(Self { dir, name, target: target.clone(), plan, kind, temporaries: Vec::new() })
     }
 
     fn prepare_write(
-        (target, content, like): (&'a Target, &'a [u8], Option<&Target>),
-        plan: &'a Attempt<'a>,
-        temporaries: &mut Temporaries,
-        made: &mut Vec<Target>,
+        target: &'a Target,
+        content: &'a [u8],
+        like: Option<&Target>,
+        preparation: &mut Preparation<'a>,
     ) -> Result<Self, ChangeFailure> {
-        let (dir, name) = make(target, made)?;
+        let Preparation { plan, temporaries, new_folders } = preparation;
+        let plan = *plan;
+        let (dir, name) = open_or_create_parent(target, new_folders)?;
         let old_metadata = check_writable(&dir, &name, target)?;
         let temporary = temporaries.name("tmp");
         let kind = match &old_metadata {
             None => ChangeStepKind::Create { temporary: temporary.clone(), content },
             Some(found) if plan.in_place.contains(&target.path) => {
-                let file = open_in_place(&dir, &name, (target, found), plan)?;
+                let opened = InPlace::open(&dir, &name, found, content_before(target, plan)?);
+                let file = opened.map_err(|error| FileError::io(&target.path, &error))?;
                 ChangeStepKind::WriteInPlace { file, content }
             }
             Some(found) => {
@@ -114,7 +117,7 @@ impl<'a> ChangeStep<'a> {
                 Some((dir, name)) => Some(open_file(&dir, &name).map_err(|error| step.failed(&error))?.0),
                 None => None,
             };
-            step.write_temporary(&temporary, content, (like.as_ref(), old_metadata.is_some()))?;
+            step.write_temporary(&temporary, content, like.as_ref())?;
         }
         Ok(step)
     }
@@ -124,14 +127,15 @@ impl<'a> ChangeStep<'a> {
         &self,
         temporary: &str,
         content: &[u8],
-        (like, is_replaced): (Option<&File>, bool),
+        like: Option<&File>,
     ) -> Result<(), ChangeFailure> {
+        let is_replaced = matches!(self.kind, ChangeStepKind::Replace { .. });
         let Err(failure) = write(&self.dir, temporary, content, like) else { return Ok(()) };
         match failure {
             // A new file need not have the owner of its source.
             WriteError::Identity(_) if !is_replaced => self.write_as_own(temporary, content, like),
-            WriteError::Identity(error) => Err(self.in_place(&error)),
-            WriteError::Create(error) if is_replaced && is_denied(&error) => Err(self.in_place(&error)),
+            WriteError::Identity(error) => Err(self.unreplaceable(&error)),
+            WriteError::Create(error) if is_replaced && is_denied(&error) => Err(self.unreplaceable(&error)),
             WriteError::Create(error) | WriteError::Content(error) => Err(self.failed(&error).into()),
         }
     }
@@ -153,16 +157,24 @@ impl<'a> ChangeStep<'a> {
         Ok(())
     }
 
+    /// `is_touched`: an earlier step has changed the path, so its state in the recorder no longer applies.
     pub(super) fn perform(&mut self, is_touched: bool) -> Result<(), ChangeFailure> {
         let (plan, target) = (self.plan, &self.target);
         let is_unchanged = |now: Option<&Metadata>| is_touched || plan.recorder.is_unchanged(target, now);
         let expected = plan.recorder.state(target).filter(|_| !is_touched);
-        let replaced = match &mut self.kind {
+        // A swap compares the entry right before and after it.
+        let is_swap = matches!(self.kind, ChangeStepKind::Replace { .. } | ChangeStepKind::Remove { .. });
+        if !is_swap && !is_unchanged(None) {
+            return Err(changed_concurrently(&target.path).into());
+        }
+        let outcome = match &mut self.kind {
             ChangeStepKind::Replace { temporary, old, spare, .. } => {
-                let outcome =
-                    replace((&self.dir, temporary), &self.name, expected, |now| is_unchanged(Some(now)));
-                match outcome {
-                    Ok(SwapOutcome::Done) => *old = Some(temporary.clone()),
+                let swap = Swap { dir: &self.dir, name: &self.name, temporary, expected };
+                match swap.replace(|now| is_unchanged(Some(now))) {
+                    Ok(SwapOutcome::Done) => {
+                        *old = Some(temporary.clone());
+                        Ok(SwapOutcome::Done)
+                    }
                     Ok(SwapOutcome::Unsupported) => {
                         let failed = |error: io::Error| FileError::io(&target.path, &error);
                         // A single rename is atomic and needs no backup.
@@ -172,16 +184,16 @@ impl<'a> ChangeStep<'a> {
                             *old = Some(spare.clone());
                         }
                         self.dir.rename(temporary, &self.dir, &self.name).map_err(failed)?;
+                        Ok(SwapOutcome::Done)
                     }
-                    Ok(SwapOutcome::Changed | SwapOutcome::Stranded) | Err(_) => {}
+                    outcome => outcome,
                 }
-                outcome
             }
             ChangeStepKind::Remove { temporary } => {
                 self.temporaries.push(temporary.clone());
-                set_aside((&self.dir, temporary), &self.name, expected, |now| is_unchanged(Some(now)))
+                let swap = Swap { dir: &self.dir, name: &self.name, temporary, expected };
+                swap.set_aside(|now| is_unchanged(Some(now)))
             }
-            _ if !is_unchanged(None) => Ok(SwapOutcome::Changed),
             ChangeStepKind::Create { temporary, .. } => faults::check(Point::Rename)
                 .and_then(|()| rename_to_new((&self.dir, temporary.as_ref()), (&self.dir, &self.name)))
                 .map(|()| SwapOutcome::Done),
@@ -199,16 +211,17 @@ impl<'a> ChangeStep<'a> {
                 Ok(()) => Ok(SwapOutcome::Done),
                 Err(failure) => {
                     let error = FileError::io(&target.path, &failure.error);
-                    return Err(ChangeFailure { error, is_clean: failure.is_clean, in_place: None });
+                    return Err(ChangeFailure { error, is_clean: failure.is_clean, unreplaceable: None });
                 }
             },
         };
-        match replaced {
-            Ok(SwapOutcome::Done | SwapOutcome::Unsupported) => Ok(()),
+        match outcome {
+            Ok(SwapOutcome::Done) => Ok(()),
+            Ok(SwapOutcome::Unsupported) => Err(self.failed(&io::ErrorKind::Unsupported.into()).into()),
             Ok(SwapOutcome::Changed) => Err(changed_concurrently(&target.path).into()),
             Ok(SwapOutcome::Stranded) => Err(self.stranded().into()),
             Err(error) if matches!(self.kind, ChangeStepKind::Replace { .. }) && is_denied(&error) => {
-                Err(self.in_place(&error))
+                Err(self.unreplaceable(&error))
             }
             Err(error) => Err(self.failed(&error).into()),
         }
@@ -238,15 +251,15 @@ impl<'a> ChangeStep<'a> {
             ChangeStepKind::Rename { to, name } => rename_to_new((to, name), place),
             ChangeStepKind::Remove { temporary } => rename_to_new((&self.dir, temporary.as_ref()), place),
             ChangeStepKind::Replace { old: Some(old), content, .. } => {
-                let made = self.made(content)?;
-                match replace((&self.dir, old), &self.name, made.as_ref(), |_| true)? {
+                let written = self.written_state(content)?;
+                match self.swap(old, written.as_ref()).replace(|_| true)? {
                     SwapOutcome::Unsupported => self.dir.rename(old, &self.dir, &self.name),
                     outcome => is_done(outcome),
                 }
             }
             ChangeStepKind::Create { temporary, content } => {
-                let made = self.made(content)?;
-                is_done(set_aside((&self.dir, temporary), &self.name, made.as_ref(), |_| true)?)
+                let written = self.written_state(content)?;
+                is_done(self.swap(temporary, written.as_ref()).set_aside(|_| true)?)
             }
             ChangeStepKind::SetExecutable { before: None, .. }
             | ChangeStepKind::Replace { old: None, .. }
@@ -254,11 +267,15 @@ impl<'a> ChangeStep<'a> {
         }
     }
 
+    fn swap<'s>(&'s self, temporary: &'s str, expected: Option<&'s FileState>) -> Swap<'s> {
+        Swap { dir: &self.dir, name: &self.name, temporary, expected }
+    }
+
     /// State of the file that this step has written. `None` if it is too large to compare.
     ///
     /// # Errors
     /// Returns an error if another program has changed the file.
-    fn made(&self, content: &[u8]) -> io::Result<Option<FileState>> {
+    fn written_state(&self, content: &[u8]) -> io::Result<Option<FileState>> {
         match inspect(&self.target) {
             InspectedPath::State(state, Some(now)) if now == content => Ok(Some(state)),
             InspectedPath::State(..) => Err(changed_since()),
@@ -282,9 +299,9 @@ impl<'a> ChangeStep<'a> {
     }
 
     /// The file cannot be replaced, and may be written in place.
-    fn in_place(&self, error: &io::Error) -> ChangeFailure {
-        let in_place = Some(self.target.path.clone());
-        ChangeFailure { error: self.failed(error), is_clean: true, in_place }
+    fn unreplaceable(&self, error: &io::Error) -> ChangeFailure {
+        let unreplaceable = Some(self.target.path.clone());
+        ChangeFailure { error: self.failed(error), is_clean: true, unreplaceable }
     }
 }
 
@@ -325,12 +342,8 @@ fn is_denied(error: &io::Error) -> bool {
     matches!(error.kind(), CrossesDevices | PermissionDenied | ReadOnlyFilesystem | ResourceBusy)
 }
 
-fn open_in_place(
-    dir: &Dir,
-    name: &OsStr,
-    (target, found): (&Target, &Metadata),
-    plan: &Attempt<'_>,
-) -> Result<InPlace, FileError> {
+/// The content of a file before a write in place. An interruption must not lose it, so the session store has it.
+fn content_before(target: &Target, plan: &Attempt<'_>) -> Result<Vec<u8>, FileError> {
     let refused = |why: &str| {
         let path = target.path.display();
         FileError::Unsuitable(format!(
@@ -340,10 +353,10 @@ fn open_in_place(
     if plan.recorded == Recorded::Unconfirmed {
         return Err(refused("the session store cannot keep its content for the case of an interruption"));
     }
-    let Some(before) = plan.recorder.content(target) else {
-        return Err(refused("it is too large to be kept for the case of an interruption"));
-    };
-    InPlace::open(dir, name, found, before.to_vec()).map_err(|error| FileError::io(&target.path, &error))
+    match plan.recorder.content(target) {
+        Some(content) => Ok(content.to_vec()),
+        None => Err(refused("it is too large to be kept for the case of an interruption")),
+    }
 }
 
 pub(super) fn open(target: &Target) -> Result<(Dir, OsString), FileError> {
@@ -351,9 +364,12 @@ pub(super) fn open(target: &Target) -> Result<(Dir, OsString), FileError> {
     open_parent(target, false).map_err(|error| FileError::io(&target.path, &error))
 }
 
-fn make(target: &Target, made: &mut Vec<Target>) -> Result<(Dir, OsString), FileError> {
+fn open_or_create_parent(
+    target: &Target,
+    new_folders: &mut Vec<Target>,
+) -> Result<(Dir, OsString), FileError> {
     check_inside(target)?;
-    make_parent(target, made).map_err(|error| FileError::io(&target.path, &error))
+    make_parent(target, new_folders).map_err(|error| FileError::io(&target.path, &error))
 }
 
 /// Returns the previous permissions.

@@ -14,7 +14,7 @@ use crate::workspace::change::{WriteError, write};
 use crate::workspace::in_place::InPlace;
 use crate::workspace::inspect::{InspectedPath, inspect, open_file};
 use crate::workspace::journal::Temporaries;
-use crate::workspace::replacement::{SwapOutcome, replace, set_aside};
+use crate::workspace::replacement::{Swap, SwapOutcome};
 use crate::workspace::{Changed, FileState, open_parent};
 
 const CHANGED: &str = "the file changed during the restore";
@@ -52,7 +52,8 @@ impl RestoreStep {
                 let (dir, name) = open_parent(&self.target, false)?;
                 let temporary = temporaries.name("old");
                 let expected = Some(&self.changed.after);
-                match set_aside((&dir, &temporary), &name, expected, |_| true)? {
+                let swap = Swap { dir: &dir, name: &name, temporary: &temporary, expected };
+                match swap.set_aside(|_| true)? {
                     SwapOutcome::Done => dir.remove_file_or_symlink(&temporary)?,
                     outcome => return Err(conflict(outcome, &temporary)),
                 }
@@ -133,7 +134,7 @@ impl RestoreStep {
             let _ = dir.remove_file_or_symlink(&temporary);
         }
         match outcome? {
-            SwapOutcome::Done | SwapOutcome::Unsupported => Ok(()),
+            SwapOutcome::Done => Ok(()),
             outcome => Err(conflict(outcome, &temporary)),
         }
     }
@@ -143,11 +144,14 @@ impl RestoreStep {
             rename_to_new((dir, temporary.as_ref()), (dir, name))?;
             return Ok(SwapOutcome::Done);
         }
-        let outcome = replace((dir, temporary), name, Some(&self.changed.after), |_| true)?;
-        if outcome == SwapOutcome::Unsupported {
-            dir.rename(temporary, dir, name)?;
+        let swap = Swap { dir, name, temporary, expected: Some(&self.changed.after) };
+        match swap.replace(|_| true)? {
+            SwapOutcome::Unsupported => {
+                dir.rename(temporary, dir, name)?;
+                Ok(SwapOutcome::Done)
+            }
+            outcome => Ok(outcome),
         }
-        Ok(outcome)
     }
 
     /// The file keeps its owner and attributes. If it cannot, it is written in place.

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::permission::Target;
 use crate::platform::files::{Times, mode, number, times};
-use crate::workspace::{Walk, WalkEntry, WalkOptions, Workspace};
+use crate::workspace::{Ignoring, Walk, WalkEntry, WalkOptions, Workspace};
 
 /// Limits of a snapshot: entries, and bytes in copied files.
 pub(super) const MAX_ENTRIES: usize = 30_000;
@@ -79,7 +79,7 @@ pub(super) fn scan(
             globs: Override::empty(),
             depth: None,
             // Changes of other rule files would go unnoticed; see `ignore_rules`.
-            gitignore_only: true,
+            ignoring: Ignoring::Gitignore,
             without: Some(without.to_owned()),
         };
         let Ok(mut walk) = Walk::new(&workspace.place(root.clone()), options) else { continue };

@@ -295,7 +295,8 @@ impl BinaryProcess {
         while process.next()["id"] != 3 {}
         let prompt = json!([{ "type": "text", "text": "go" }]);
         process.send(&json!({ "id": 4, "method": "session/prompt", "params": { "sessionId": session, "prompt": prompt } }));
-        while process.next()["params"]["update"]["content"]["text"] != "second" {}
+        // A later message of a turn begins with a blank line.
+        while process.next()["params"]["update"]["content"]["text"] != "\n\nsecond" {}
         process
     }
 

@@ -7,6 +7,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use crate::support::requirements::{lasting_folder, python, require_sandbox};
+use crate::support::user_terminal::TestTerminal;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -36,6 +37,12 @@ impl Place {
             command.env_remove(name);
         }
         command
+    }
+
+    /// Runs a script of `sh` with options of `modegate run`, in a terminal of its own.
+    pub(crate) fn in_terminal(&self, options: &[&str], script: &str) -> TestTerminal {
+        std::fs::write(self.work().join("script"), script).unwrap();
+        TestTerminal::start(&self.modegate(&[&["run"], options, &["--", "sh", "script"]].concat()))
     }
 
     /// Returns the exit code, the output and the messages.
@@ -288,23 +295,23 @@ fn questions_are_answered_in_another_terminal() {
         |end: &str| shown.by_ref().find(|line| line.contains(end)).unwrap_or_else(|| panic!("{end}"));
     until("sh runs in ask mode");
     until("Create a (sh)?");
-    until("  5 Reject");
+    until("  4 Reject");
     assert!(!place.work().join("a").exists(), "before the answer");
     answers.write_all(b"9\n1\n").unwrap();
-    until("Type a number from 1 to 6");
+    until("Type a number from 1 to 5");
     until("The question has just appeared.");
     assert!(!place.work().join("a").exists(), "typed too early");
     std::thread::sleep(READING_TIME);
     answers.write_all(b"1\n").unwrap();
     running.wait_for("wrote a");
     until("Create b (sh)?");
-    until("  11 Reject");
+    until("  9 Reject");
     std::thread::sleep(READING_TIME);
     // The answer to the first question.
     answers.write_all(b"1\n").unwrap();
-    until("Type a number from 7 to 12");
+    until("Type a number from 6 to 10");
     assert!(!place.work().join("b").exists(), "an answer to another question");
-    answers.write_all(b"11\n").unwrap();
+    answers.write_all(b"9\n").unwrap();
     running.wait_for("no b");
     running.wait_for("end");
     until("The program has ended.");

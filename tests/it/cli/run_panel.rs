@@ -11,17 +11,11 @@ use crate::support::requirements::python;
 use crate::support::user_terminal::TestTerminal;
 
 /// Answers count half a second after the question appeared.
-const READING_TIME: Duration = Duration::from_millis(600);
+pub(super) const READING_TIME: Duration = Duration::from_millis(600);
 
-const KEY: &str = "\x1d";
+pub(super) const KEY: &str = "\x1d";
 const OPENED: &str = "\x1b[?25l";
-const CLOSED: &str = "\x1b[<1u";
-
-fn start(place: &Place, options: &[&str], script: &str) -> TestTerminal {
-    std::fs::write(place.work().join("script"), script).unwrap();
-    let arguments = [&["run"], options, &["--", "sh", "script"]].concat();
-    TestTerminal::start(&place.modegate(&arguments))
-}
+pub(super) const CLOSED: &str = "\x1b[<1u";
 
 /// Writes a part of `parts` for each byte that it reads, and a mark after it, with a pause within the part.
 const WRITER: &str = "
@@ -49,7 +43,8 @@ fn parts(runner: &mut TestRunner, count: usize) -> Vec<Vec<u8>> {
         2 => "\x1b\\[[1-9];1[0-9]r",
         4 => "\x1b\\[\\?(1|9|25|1000|1002|1003|1005|1006|2004)[hl]",
         1 => "\x1b[=>M]",
-        1 => "\x1b7[a-z]{0,9}\x1b\\[1m\x1b8",
+        2 => "\x1b[78]",
+        1 => "\x1b\\[\\?1049[hl]",
         1 => "\x1b\\]2;[a-z ]{0,9}(\x07|\x1b\\\\)",
         1 => "\x1b\\[>[0-9]u|\x1b\\[<u|\x1b\\[[0-6] q|\x1b\\[>4;[0-2]m",
     ];
@@ -80,12 +75,12 @@ fn screen_is_the_same_after_the_panel() {
     let place = Place::new();
     std::fs::write(place.work().join("writer.py"), WRITER).unwrap();
     let mut runner = TestRunner::deterministic();
-    for round in 0..6 {
+    for round in 0..12 {
         let parts = parts(&mut runner, 12);
         let lines: Vec<String> =
             parts.iter().map(|part| part.iter().map(|byte| format!("{byte:02x}")).collect()).collect();
         std::fs::write(place.work().join("parts"), lines.join("\n")).unwrap();
-        let mut terminal = start(&place, &["--mode", "plan"], &format!("exec {} writer.py", python()));
+        let mut terminal = place.in_terminal(&["--mode", "plan"], &format!("exec {} writer.py", python()));
         terminal.wait_for("\x1b_start\x1b\\");
         for number in 0..parts.len() {
             terminal.send("n");
@@ -112,14 +107,46 @@ fn screen_is_the_same_after_the_panel() {
     }
 }
 
+/// GNU screen ignores the alternate screen unless it is told otherwise.
+#[test]
+fn screen_comes_back_in_a_terminal_with_one_screen() {
+    let place = Place::new();
+    let output = "\x1b[2J\x1b[Hfirst\r\n\x1b[31mred\x1b[0m \x1b[1mready\x1b[0m";
+    std::fs::write(place.work().join("output"), output).unwrap();
+    let one_screen = |output: &[u8]| {
+        let text = String::from_utf8_lossy(output).replace("\x1b[?1049h", "").replace("\x1b[?1049l", "");
+        shown(text.as_bytes())
+    };
+    for (variable, is_same) in [("STY", true), ("OTHER", false)] {
+        let mut command =
+            place.modegate(&["run", "--mode", "plan", "--", "sh", "-c", "cat output; read line"]);
+        let mut terminal = TestTerminal::start(command.env_remove("STY").env(variable, "1.host"));
+        terminal.wait_for("ready\x1b[0m");
+        terminal.send(KEY);
+        terminal.wait_for("plan mode");
+        terminal.send("q");
+        terminal.wait_for(CLOSED);
+        terminal.wait_for("\x1b[?25h");
+        let expected = one_screen(output.as_bytes());
+        if is_same {
+            terminal.wait_until("as before", |terminal| one_screen(&terminal.output) == expected);
+        } else {
+            assert_ne!(one_screen(&terminal.output), expected, "the control");
+        }
+        terminal.line("");
+        assert!(terminal.end().success());
+    }
+}
+
 #[test]
 fn full_screen_program_draws_its_screen_again() {
     let place = Place::new();
+    // With a character set that the model of the screen does not know.
     let script =
-        "draw() { printf '\\033[2J\\033[3;5HThe whole screen %s' \"$(stty size)\"; }; trap draw WINCH
+        "draw() { printf '\\033[2J\\033[3;5H\\033(0\\033(BThe whole screen %s' \"$(stty size)\"; }; trap draw WINCH
         printf '\\033[?1049h\\033[?1002h\\033[?1006h\\033[?25l'; draw; stty raw -echo; echo ready
         while [ ! -e stop ]; do sleep 0.02; done; printf '\\033[?1049l\\033[?1002l\\033[?25h'";
-    let mut terminal = start(&place, &["--mode", "plan"], script);
+    let mut terminal = place.in_terminal(&["--mode", "plan"], script);
     terminal.wait_for("ready");
     let before = shown(&terminal.output);
     terminal.send(KEY);
@@ -128,6 +155,7 @@ fn full_screen_program_draws_its_screen_again() {
     terminal.send("q");
     terminal.wait_for(CLOSED);
     terminal.wait_for("The whole screen");
+    terminal.wait_for("24 79");
     terminal.wait_for("24 80");
     let lines = |text: &str| text.replace("ready", "");
     assert_eq!(
@@ -145,7 +173,7 @@ fn full_screen_program_draws_its_screen_again() {
 fn question_is_answered_in_the_panel() {
     let place = Place::new();
     let script = "echo one > a && echo wrote a; echo two > b || echo no b; read line; echo got $line";
-    let mut terminal = start(&place, &["--mode", "ask"], script);
+    let mut terminal = place.in_terminal(&["--mode", "ask"], script);
     terminal.wait_for("Create a (sh)?");
     terminal.wait_for("Reject");
     terminal.send("1");
@@ -156,7 +184,7 @@ fn question_is_answered_in_the_panel() {
     terminal.wait_for("wrote a");
     terminal.wait_for("Create b (sh)?");
     std::thread::sleep(READING_TIME);
-    terminal.send("5");
+    terminal.send("4");
     terminal.wait_for("no b");
     terminal.line("typed");
     terminal.wait_for("got typed");
@@ -169,7 +197,7 @@ fn question_is_answered_in_the_panel() {
 fn pasted_text_and_replies_of_the_terminal_answer_no_question() {
     let place = Place::new();
     let script = "stty raw -echo; (echo one > a; echo wrote) & head -c 9 | od -An -c; wait; stty sane";
-    let mut terminal = start(&place, &["--mode", "ask"], script);
+    let mut terminal = place.in_terminal(&["--mode", "ask"], script);
     terminal.wait_for("Create a (sh)?");
     std::thread::sleep(READING_TIME);
     terminal.send("\x1b[200~1\r1\x1b[201~");
@@ -187,7 +215,7 @@ fn pasted_text_and_replies_of_the_terminal_answer_no_question() {
 #[test]
 fn program_that_stops_without_a_shell_goes_on() {
     let place = Place::new();
-    let mut terminal = start(&place, &["--mode", "ask"], "kill -STOP $$; echo one > a && echo wrote a");
+    let mut terminal = place.in_terminal(&["--mode", "ask"], "kill -STOP $$; echo one > a && echo wrote a");
     terminal.wait_for("Create a (sh)?");
     std::thread::sleep(READING_TIME);
     terminal.send("1");
@@ -199,12 +227,12 @@ fn program_that_stops_without_a_shell_goes_on() {
 fn mode_changes_in_the_panel() {
     let place = Place::new();
     let script = "echo ready; read line; echo x > a && echo written; read line";
-    let mut terminal = start(&place, &["--mode", "plan"], script);
+    let mut terminal = place.in_terminal(&["--mode", "plan"], script);
     terminal.wait_for("ready");
     terminal.send(KEY);
     terminal.wait_for("q: close");
     terminal.send("m");
-    terminal.wait_for("3 code");
+    terminal.wait_for("Changes files and runs commands without asking");
     terminal.send("3");
     terminal.wait_for("The mode is code.");
     terminal.send("q");
@@ -224,7 +252,7 @@ fn key_reaches_the_program_if_it_is_typed_twice_or_is_another() {
         (&["--mode", "plan", "--no-key"], &[KEY]),
         (&["--mode", "plan", "--key", "ctrl-x"], &[KEY]),
     ] {
-        let mut terminal = start(&place, options, script);
+        let mut terminal = place.in_terminal(options, script);
         terminal.wait_for("ready");
         for (number, key) in typed.iter().enumerate() {
             if number > 0 {
@@ -243,8 +271,8 @@ fn key_reaches_the_program_if_it_is_typed_twice_or_is_another() {
 #[test]
 fn panel_has_the_words_of_the_start() {
     let place = Place::new();
-    let mut terminal = start(&place, &["--mode", "plan"], "echo ready; read line");
-    terminal.wait_for("which has the words \"");
+    let mut terminal = place.in_terminal(&["--mode", "plan"], "echo ready; read line");
+    terminal.wait_for("opens the panel \"");
     let words = terminal.wait_for("\"");
     assert_eq!(words.split(' ').count(), 2, "{words}");
     terminal.wait_for("ready");
@@ -256,7 +284,7 @@ fn panel_has_the_words_of_the_start() {
     terminal.wait_for("plan mode, session");
     terminal.wait_for("nothing changed");
     assert!(terminal.end().success());
-    let mut quiet = start(&place, &["--mode", "plan", "--quiet"], "echo only");
+    let mut quiet = place.in_terminal(&["--mode", "plan", "--quiet"], "echo only");
     assert!(quiet.end().success());
     let output = String::from_utf8_lossy(&quiet.output).into_owned();
     assert!(!output.contains("session") && output.contains("only"), "{output}");
@@ -266,7 +294,7 @@ fn panel_has_the_words_of_the_start() {
 fn title_of_the_window_has_the_mode() {
     let place = Place::new();
     let script = "printf '\\033]2;own title\\007'; echo ready; read line";
-    let mut terminal = start(&place, &["--mode", "plan"], script);
+    let mut terminal = place.in_terminal(&["--mode", "plan"], script);
     terminal.wait_for("\x1b[22;2t\x1b]2;[plan] sh\x07");
     terminal.wait_for("\x1b]2;own title\x07");
     terminal.wait_for("\x1b]2;[plan] own title\x07");
@@ -280,7 +308,7 @@ fn title_of_the_window_has_the_mode() {
 #[test]
 fn running_programs_are_listed_for_scripts() {
     let place = Place::new();
-    let mut terminal = start(&place, &["--mode", "ask"], "echo > a; echo done; read line");
+    let mut terminal = place.in_terminal(&["--mode", "ask"], "echo > a; echo done; read line");
     terminal.wait_for("Create a (sh)?");
     let (code, output, messages) = place.run(&["mode", "--json"]);
     assert_eq!(code, Some(0), "{messages}");
@@ -299,7 +327,7 @@ fn running_programs_are_listed_for_scripts() {
 fn question_can_ring_the_bell_instead() {
     let place = Place::new();
     let mut terminal =
-        start(&place, &["--mode", "ask", "--questions", "bell"], "echo one > a && echo wrote a");
+        place.in_terminal(&["--mode", "ask", "--questions", "bell"], "echo one > a && echo wrote a");
     terminal.wait_for("waits for your answer");
     terminal.wait_until("rung", |terminal| terminal.has_shown("\x07"));
     assert!(!terminal.has_shown(OPENED));
@@ -307,7 +335,7 @@ fn question_can_ring_the_bell_instead() {
     terminal.wait_for("Create a (sh)?");
     std::thread::sleep(READING_TIME);
     terminal.send("1");
-    terminal.wait_for("No question is open");
+    terminal.wait_for("runs in ask mode");
     terminal.send("q");
     terminal.wait_for("wrote a");
     assert!(terminal.end().success());

@@ -24,17 +24,7 @@ impl Place {
 
     /// Runs a line of a shell under Modegate, without a shell around it.
     fn hosted(&self, mode: &str, script: &str) -> TestTerminal {
-        self.script("script", script);
-        TestTerminal::start(&self.modegate(&[
-            "run",
-            "--no-key",
-            "--no-title",
-            "--mode",
-            mode,
-            "--",
-            "sh",
-            "script",
-        ]))
+        self.in_terminal(&["--no-key", "--no-title", "--mode", mode], script)
     }
 
     /// Starts a shell of the user, in which `mg SCRIPT` runs a script under Modegate.

@@ -373,7 +373,7 @@ fn events(turns: &[(usize, bool, Vec<StepLengths>)]) -> (Vec<SessionEvent>, Stri
             }
             for (at, (_, result)) in called.iter().enumerate() {
                 let id = modegate::acp::ToolCallId::new(format!("c{}", first + at));
-                events.push(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::failed(id, filled(*result))));
+                events.push(ToolCallUpdateEvent::failed(id, filled(*result)).into());
             }
         }
     }

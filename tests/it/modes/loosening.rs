@@ -275,9 +275,11 @@ async fn refusal_names_the_mode_in_which_its_reply_began() {
     client.calls(&session, vec![write("next.txt")]);
     client.answers(&session, "done");
     let messages = client.until_answer(prompt).await;
-    let refusal = "The reply with this call began in plan mode, which does not allow write_file. The session is in code \
-                   mode now: call write_file again in the next reply.";
+    let refusal = "The reply with this call began in plan mode, which does not allow write_file.";
     assert!(messages.iter().any(|message| message.to_string().contains(refusal)), "{messages:?}");
+    let request = format!("{:?}", client.model.requests(&session).pop().unwrap());
+    let advice = "The session is in code mode now: call write_file again in the next reply.";
+    assert!(request.contains(&format!("{refusal} {advice}")), "{request}");
     assert!(!client.cwd().join("stale.txt").exists());
     assert!(client.cwd().join("next.txt").exists(), "the control");
     client.end().await;

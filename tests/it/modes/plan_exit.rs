@@ -104,14 +104,14 @@ async fn form_answer_decides_the_plan_exit() {
             "The user accepted the plan and switched to code mode.",
         ),
         (form(&json!({ "decision": "ask" })), "ask", "switched to ask mode. Carry the plan out"),
-        (form(&json!({ "decision": "code", "changes": "tests, too" })), "code", "The user adds: tests, too"),
+        (form(&json!({ "decision": "code", "feedback": "tests, too" })), "code", "The user adds: tests, too"),
         (
             form(&json!({ "decision": "reject" })),
             "plan",
             "The user rejected the mode change. The mode stays.",
         ),
-        (form(&json!({ "decision": "reject", "changes": "less" })), "plan", "In the user's words: less"),
-        (form(&json!({ "changes": "less" })), "plan", "In the user's words: less"),
+        (form(&json!({ "decision": "reject", "feedback": "less" })), "plan", "In the user's words: less"),
+        (form(&json!({ "feedback": "less" })), "plan", "In the user's words: less"),
         (
             form(&json!({ "decision": "elsewhere" })),
             "plan",
@@ -134,8 +134,11 @@ async fn form_answer_decides_the_plan_exit() {
         let properties = &requests[0]["params"]["requestedSchema"]["properties"];
         let titles: Vec<_> =
             properties["decision"]["oneOf"].as_array().unwrap().iter().map(|one| &one["title"]).collect();
-        assert_eq!(titles, ["Implement in Code mode", "Implement in Ask mode", "Keep planning"]);
-        assert_eq!(properties["changes"]["title"], "What should change in the plan?");
+        assert_eq!(titles, ["Implement in Ask mode", "Implement in Code mode", "Keep planning"]);
+        // Some clients show the members in the order of the schema, and nothing but the message.
+        assert_eq!(properties.as_object().unwrap().keys().collect::<Vec<_>>(), ["decision", "feedback"]);
+        assert!(requests[0]["params"]["message"].as_str().unwrap().starts_with(PLAN));
+        assert_eq!(properties["feedback"]["title"], "What should change in the plan?");
     }
 }
 
@@ -152,8 +155,10 @@ async fn plan_is_shown_before_the_exit_question() {
                 && update["content"][0]["content"]["text"] == PLAN
         };
         let shown = outcome.messages.iter().position(is_pending).expect("shown");
-        let request_count = outcome.messages.iter().position(|message| message.get("id").is_some()).unwrap();
-        assert!(shown < request_count, "{:?}", outcome.messages);
+        let request = outcome.messages.iter().position(|message| message.get("id").is_some()).unwrap();
+        assert!(shown < request, "{:?}", outcome.messages);
+        // The form has the plan in its message.
+        assert_eq!(outcome.notices().contains(PLAN), !has_forms, "{}", outcome.notices());
     }
 }
 
@@ -171,8 +176,8 @@ async fn without_forms_plan_exit_is_a_permission_request() {
     assert_eq!(
         options,
         [
-            ["code", "Implement in Code mode", "allow_always"],
             ["ask", "Implement in Ask mode", "allow_once"],
+            ["code", "Implement in Code mode", "allow_always"],
             ["reject", "Keep planning", "reject_once"],
             ["reject_with_feedback", "Keep planning, and say what to change", "reject_once"],
         ]
@@ -263,26 +268,50 @@ async fn mode_and_permissions_commands_show_max_mode() {
     }
 }
 
-/// The notice claims nothing else: no user, and no rejection.
+/// The client accepted, not a person: the mode stays, the turn ends, and the user learns how to leave the mode.
 #[tokio::test]
-async fn approval_faster_than_reading_is_reported() {
+async fn acceptance_faster_than_reading_does_not_count() {
     let long = Duration::from_mins(1);
     let short = Duration::from_millis(5);
-    for (answer, after, reading_time, is_reported) in [
-        (option("code"), Duration::ZERO, long, true),
-        (option("code"), short * 4, short, false),
-        (option("code"), Duration::ZERO, Duration::ZERO, false),
-        (option("reject"), Duration::ZERO, long, false),
-    ] {
-        let setup = Setup { exits: ExitSettings { is_off: false, reading_time }, ..Setup::default() };
-        let mut client = client(false, setup, answer.clone()).await;
-        client.after = after;
-        let outcome = client.propose().await;
-        let text = outcome.notices();
-        assert_eq!(text.contains("faster than a person can read"), is_reported, "{answer} {text}");
-        if is_reported {
-            assert!(text.contains("--no-exit") && text.contains("--max-mode plan"), "{text}");
+    let block = "```yaml\nmode_switch: {analysis: Ready., new_mode: code}\n```\n";
+    let proposal = || ModelEvent::ToolCall {
+        id: "a".into(),
+        name: "switch_mode".into(),
+        arguments: json!({ "plan": PLAN }),
+    };
+    for (event, commands) in
+        [(proposal(), "/ask or /code"), (ModelEvent::Text(block.into()), "/code, or select")]
+    {
+        for (answer, after, reading_time, accepts_all, expected, is_automatic) in [
+            (option("code"), Duration::ZERO, long, false, "plan", true),
+            (option("code"), Duration::ZERO, long, true, "code", false),
+            (option("code"), short * 4, short, false, "code", false),
+            (option("code"), Duration::ZERO, Duration::ZERO, false, "code", false),
+            (option("reject"), Duration::ZERO, long, false, "plan", false),
+        ] {
+            let exits = ExitSettings { reading_time, accepts_all, is_off: false };
+            let mut client = client(false, Setup { exits, ..Setup::default() }, answer.clone()).await;
+            client.after = after;
+            let outcome = client.prompt(event.clone()).await;
+            let text = outcome.notices();
+            assert_eq!(outcome.mode, expected, "{answer} {text}");
+            assert_eq!(text.contains("faster than a person can read"), is_automatic, "{answer} {text}");
+            assert_eq!(text.contains("Plan mode stays."), is_automatic, "{answer} {text}");
+            if is_automatic {
+                assert!(text.contains("--accept-all") && text.contains(commands), "{text}");
+            }
         }
+    }
+}
+
+/// The same for a form.
+#[tokio::test]
+async fn form_accepted_faster_than_reading_does_not_count() {
+    for (accepts_all, expected) in [(false, "plan"), (true, "code")] {
+        let exits = ExitSettings { reading_time: Duration::from_mins(1), accepts_all, is_off: false };
+        let answer = form(&json!({ "decision": "code" }));
+        let outcome = client(true, Setup { exits, ..Setup::default() }, answer).await.propose().await;
+        assert_eq!(outcome.mode, expected, "{}", outcome.notices());
     }
 }
 

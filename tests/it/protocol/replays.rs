@@ -140,14 +140,15 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         },
         scenario(
             "in_band",
-            &["--mode", "code"],
+            // The client answers immediately.
+            &["--mode", "code", "--accept-all"],
             &[text(&block.replace("MODE", "architect")), text(&block.replace("MODE", "code")), text("Hm.")],
             "code",
             vec![New(None), Prompt(0, "a"), Prompt(0, "b"), Prompt(0, "c")],
         ),
         scenario(
             "exit",
-            &["--mode", "plan"],
+            &["--mode", "plan", "--accept-all"],
             &[call("switch_mode", &json!({ "plan": "1. Do it.\n" })), write("n.txt"), text("Done.")],
             "code",
             one(),

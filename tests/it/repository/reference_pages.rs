@@ -9,6 +9,7 @@ use std::fs;
 use std::path::Path;
 
 mod cli;
+mod clients;
 mod config;
 mod constants;
 mod errors;

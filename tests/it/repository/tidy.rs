@@ -39,7 +39,7 @@ const LAYERS: [(&str, &[&str]); 80] = [
     ("cli", CLI),
     ("client", &["acp"]),
     ("config", CONFIG),
-    ("conversation", &["acp", "agents", "bounded_file", "event", "git_folder", "skill"]),
+    ("conversation", &["acp", "agents", "bounded_file", "client", "event", "git_folder", "skill"]),
     ("conversation/mode_switch", &["yaml_error"]),
     ("error", &["acp"]),
     ("event", &["acp", "conversation/content", "model"]),
@@ -141,7 +141,7 @@ const LAYERS: [(&str, &[&str]); 80] = [
     ("session/command/user_command", &["front_matter", "yaml_error"]),
     ("conversation/compaction", &["acp", "model"]),
     ("conversation/fitting", &["model"]),
-    ("conversation/acp_updates", &["acp", "conversation/content", "event", "model"]),
+    ("conversation/acp_updates", &["acp", "client", "conversation/content", "event", "model"]),
     ("session/options", &["acp", "mode", "model", "agents"]),
     ("conversation/history", &["acp", "conversation", "event", "model"]),
     ("conversation/neutralise", &[]),
@@ -170,7 +170,17 @@ const LAYERS: [(&str, &[&str]); 80] = [
     ("terminal_host", &["kernel", "process", "supervisor/protocol", "terminal_run"]),
     (
         "terminal_run",
-        &["acp", "agent", "client", "conversation", "external_agent", "headless", "process", "session"],
+        &[
+            "acp",
+            "agent",
+            "client",
+            "conversation",
+            "external_agent",
+            "headless",
+            "path_bytes",
+            "process",
+            "session",
+        ],
     ),
     ("text", &[]),
     ("tool", TOOL),
@@ -194,7 +204,7 @@ const LAYERS: [(&str, &[&str]); 80] = [
 ];
 
 /// Each part of `supervisor`, and the other parts that it may name. A folder of a part may name the part.
-const SUPERVISOR_LAYERS: [(&str, &[&str]); 37] = [
+const SUPERVISOR_LAYERS: [(&str, &[&str]); 38] = [
     ("broker", &["children", "connection", "protocol", "record"]),
     ("broker/area", &[]),
     ("broker/allowed_sockets", &["broker/resolve", "broker/tracee", "connection", "protocol"]),
@@ -219,6 +229,7 @@ const SUPERVISOR_LAYERS: [(&str, &[&str]); 37] = [
             "broker/network_call",
             "broker/notification",
             "broker/operation",
+            "broker/outcome",
             "broker/perform",
             "broker/questions",
             "broker/reads",
@@ -237,6 +248,7 @@ const SUPERVISOR_LAYERS: [(&str, &[&str]); 37] = [
     ("broker/network_call", &["broker/notification"]),
     ("broker/notification", &[]),
     ("broker/operation", &["broker/notification"]),
+    ("broker/outcome", &["broker/notification", "broker/questions", "broker/recorder"]),
     ("broker/pending", &["broker/notification", "broker/questions"]),
     ("broker/perform", &["broker/area", "broker/operation", "broker/resolve", "broker/tracee"]),
     ("broker/questions", &["broker/caller", "broker/notification", "protocol"]),
@@ -271,6 +283,7 @@ const SUPERVISOR_LAYERS: [(&str, &[&str]); 37] = [
     ("broker/threads", &["broker/notification"]),
     ("broker/tracee", &["broker/notification"]),
     ("broker/unix_address", &["broker/tracee"]),
+    ("broker/broker_threads", &["broker", "broker/pending", "broker/threads"]),
     // More methods of the broker.
     (
         "broker/waiting",
@@ -604,7 +617,7 @@ const PURE: [&str; 121] = [
 ];
 
 /// Libraries, and the only modules that may name them.
-const LIBRARIES: [(&str, &[&str]); 40] = [
+const LIBRARIES: [(&str, &[&str]); 41] = [
     ("agent_client_protocol_schema", &["acp"]),
     ("anyhow", &["main", "cli", "config", "headless", "terminal_run"]),
     ("jiff", &["ids", "model/remote", "conversation/system_prompt"]),
@@ -706,6 +719,7 @@ const LIBRARIES: [(&str, &[&str]); 40] = [
             "tool/mcp/login",
         ],
     ),
+    ("vt100", &["terminal_host/screen_model"]),
     ("vte", &["terminal_host/screen_modes"]),
     ("windows_sys", &["process/plain/group/windows"]),
 ];

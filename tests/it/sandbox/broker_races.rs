@@ -21,7 +21,7 @@ const RUNS: u32 = 1;
 const INSTALLERS: u32 = 8;
 
 /// Openings of a file that moves.
-const OPENINGS: u32 = 30_000;
+const OPENINGS: u32 = 4_000;
 
 /// Errors of the calls in `races.c` by another thread's changes: no entry, exists, not a folder, a folder, not empty.
 const ERRORS: [i32; 6] = [0, libc::ENOENT, libc::EEXIST, libc::ENOTDIR, libc::EISDIR, libc::ENOTEMPTY];
@@ -117,7 +117,7 @@ async fn file_that_moves_away_is_opened() {
     require_sandbox();
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("d")).unwrap();
-    let (is_over, movers) = (Arc::new(AtomicBool::new(false)), 0..2);
+    let (is_over, movers) = (Arc::new(AtomicBool::new(false)), 0..4);
     let movers: Vec<_> = movers
         .map(|_| {
             let (is_over, [inside, outside]) =

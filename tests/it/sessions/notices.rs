@@ -85,7 +85,9 @@ async fn session_load_shows_changes_since_the_last_time_once() {
         let (replayed, later) = load(&mut client, &session, 1 + usize::from(has_notices)).await;
         let mentions = |messages: &[Value], severity: Option<&str>| {
             let seen = notices(messages);
-            seen.iter().filter(|notice| notice.0.as_deref() == severity && notice.1.starts_with(gone)).count()
+            seen.iter()
+                .filter(|notice| notice.0.as_deref() == severity && notice.1.trim_start().starts_with(gone))
+                .count()
         };
         assert_eq!(mentions(&replayed, None), usize::from(!has_notices), "{replayed:?}");
         assert_eq!(mentions(&later, Some("warning")), usize::from(has_notices), "{later:?}");

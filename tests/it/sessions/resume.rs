@@ -423,7 +423,9 @@ async fn mode_change_applies_while_load_output_is_unread() {
     until("plan mode in the store", || mode() == "plan").await;
     // When the client reads again, it gets all updates before the answer.
     let messages = client.until_answer(load).await;
-    let notices = messages.iter().filter(|message| message["params"]["update"]["content"]["text"] == "x");
+    let text_of =
+        |message: &Value| message["params"]["update"]["content"]["text"].as_str().map(str::to_owned);
+    let notices = messages.iter().filter_map(text_of).filter(|text| text.trim() == "x");
     assert_eq!(notices.count(), 3000);
     client.next().await;
     client.end().await;

@@ -33,6 +33,8 @@ pub(crate) struct EditorClient {
     pub locked: Vec<PathBuf>,
     /// Saves a file when it is written.
     pub saves: bool,
+    /// Leaves its buffers as they are when it writes a file.
+    pub keeps_buffers: bool,
     /// Text that the client appends when it saves a file.
     pub appended_on_save: &'static str,
     /// The formatter on save. The buffer shows the formatted text.
@@ -76,6 +78,7 @@ impl EditorClient {
             answer_overrides: HashMap::new(),
             locked: Vec::new(),
             saves: true,
+            keeps_buffers: false,
             appended_on_save: "",
             format: str::to_owned,
             hides_final_newline: false,
@@ -97,7 +100,11 @@ impl EditorClient {
 
     /// A client that sends its name.
     pub(crate) async fn named(mode: &'static str, name: &str) -> Self {
-        let params = json!({ "protocolVersion": 1, "clientCapabilities": all(),
+        Self::named_with(mode, name, all()).await
+    }
+
+    pub(crate) async fn named_with(mode: &'static str, name: &str, capabilities: Value) -> Self {
+        let params = json!({ "protocolVersion": 1, "clientCapabilities": capabilities,
             "clientInfo": { "name": name, "version": "1.0.0" } });
         let client = Self::initialized(mode, params, Sandbox::Workspace).await;
         Self { reads_disk: true, ..client }
@@ -260,7 +267,9 @@ impl EditorClient {
                 if self.saves {
                     std::fs::write(&path, format!("{content}{}", self.appended_on_save)).unwrap();
                 }
-                self.buffers.insert(path, content);
+                if !self.keeps_buffers {
+                    self.buffers.insert(path, content);
+                }
                 Ok(json!({}))
             }
             "terminal/create" => panic!("a tool asks for a terminal: {params}"),

@@ -638,6 +638,21 @@ async fn a_write_waits_for_a_slow_confirmation() {
 }
 
 #[tokio::test]
+async fn a_turn_can_be_cancelled_while_the_client_asks_about_a_write() {
+    let mut client = EditorClient::new("code", all()).await;
+    client.file("a.txt", "one\n", None);
+    client.override_answer("fs/write_text_file", Value::Null);
+    let prompt = client.begin(&[("edit_file", edit("one", "1"))]).await;
+    client.until(|message| message["method"] == "fs/write_text_file").await;
+    client.cancel().await;
+    let messages = client.until_answer(prompt).await;
+    assert_eq!(messages.last().unwrap()["result"]["stopReason"], "cancelled");
+    assert_eq!(client.count("$/cancel_request"), 1, "the client is asked to withdraw its question");
+    assert_eq!(client.saved("a.txt").as_deref(), Some("one\n"));
+    client.end().await;
+}
+
+#[tokio::test]
 async fn undo_tells_the_model_which_files_git_has_staged() {
     let mut client = EditorClient::new("code", json!({})).await;
     let cwd = client.client.cwd();

@@ -65,6 +65,28 @@ async fn each_editor_edits_unsaved_text() {
     }
 }
 
+/// Some clients write to the disk beside the editor, which keeps its unsaved text.
+#[tokio::test]
+async fn text_that_the_editor_keeps_is_reported_to_the_model_and_the_user() {
+    for (shown, is_reported) in [(Some("one\nTWO\n"), true), (None, false)] {
+        let mut client = EditorClient::vs_code("code").await;
+        client.keeps_buffers = true;
+        client.file("a.txt", "one\ntwo\n", shown);
+        let edit = json!({ "path": "a.txt", "old_text": "one", "new_text": "1" });
+        let prompt = client.begin(&[("edit_file", edit)]).await;
+        let messages = client.until_answer(prompt).await;
+        let result = client.last_tool_result();
+        let note = "a.txt is changed on disk, but the editor still shows another text";
+        assert_eq!(result.contains(note), is_reported, "{result}");
+        let warned = messages.iter().any(|message| {
+            let text = message["params"]["update"]["content"]["text"].as_str().unwrap_or_default();
+            text.contains("your editor still shows another text")
+        });
+        assert_eq!(warned, is_reported);
+        client.end().await;
+    }
+}
+
 #[tokio::test]
 async fn ask_mode_asks_and_plan_denies_with_each_editor() {
     let write = json!({ "path": "n.txt", "content": "x\n" });
@@ -116,12 +138,12 @@ async fn edit_result_names_lines_that_the_editor_saved_differently() {
 }
 
 #[tokio::test]
-async fn edit_reads_the_editor_once_and_checks_before_the_write() {
+async fn edit_reads_the_editor_once_and_checks_before_and_after_the_write() {
     let two = "--- a/a.txt\n+++ b/a.txt\n@@\n-a\n+b\n--- a/b.txt\n+++ b/b.txt\n@@\n-a\n+b\n";
     let edit = ("edit_file", json!({ "path": "a.txt", "old_text": "a", "new_text": "b" }));
     let patch_of_two = ("apply_patch", patch(two));
     for (mode, (tool, arguments), read_count) in
-        [("code", &edit, 2), ("ask", &edit, 2), ("code", &patch_of_two, 4), ("ask", &patch_of_two, 6)]
+        [("code", &edit, 3), ("ask", &edit, 3), ("code", &patch_of_two, 6), ("ask", &patch_of_two, 8)]
     {
         let mut client = EditorClient::vs_code(mode).await;
         client.file("a.txt", "a\n", None);

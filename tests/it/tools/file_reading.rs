@@ -295,12 +295,74 @@ fn check_in(dir: &Path, mode: &str, call: (&str, Value), there: &[&str], absent:
     }
 }
 
+const LEFT_OUT: &str = "[Left out, because git ignores them: build.log.]";
+
+#[test]
+fn ignored_files_are_named_if_nothing_matches_and_found_if_asked_for() {
+    let dir = project();
+    std::fs::write(dir.path().join("work/.gitignore"), "scripts/*\nbuild/\nsecret/\n").unwrap();
+    for path in ["scripts/one.py", "build/out.py", "plain.py"] {
+        std::fs::create_dir_all(dir.path().join("work").join(path).parent().unwrap()).unwrap();
+        std::fs::write(dir.path().join("work").join(path), "TOKEN in python\n").unwrap();
+    }
+    let find = |glob: &str, ignored: bool| ("find_files", json!({ "glob": glob, "ignored": ignored }));
+    let search = |path: &str, ignored: bool| {
+        ("search_files", json!({ "pattern": "in python", "path": path, "ignored": ignored }))
+    };
+    let note = "because git ignores them: scripts/one.py.]";
+    check(dir.path(), search("scripts", false), &["[No line matches.]", note], &["secret"]);
+    check(dir.path(), search("scripts", true), &["scripts/one.py:1:TOKEN in python"], &["Left out"]);
+    check(
+        dir.path(),
+        find("scripts/*.py", false),
+        &["[No file matches.]", "build/, scripts/one.py.]"],
+        &["secret"],
+    );
+    check(
+        dir.path(),
+        find("*.py", true),
+        &["scripts/one.py", "build/out.py", "plain.py"],
+        &["key.txt", "Left out"],
+    );
+    // A result needs no such note.
+    check(dir.path(), find("*.py", false), &["plain.py"], &["one.py", "Left out"]);
+}
+
+#[test]
+fn globs_of_other_programs_find_the_same_files() {
+    let dir = project();
+    let root = dir.path().join("work").canonicalize().unwrap();
+    for glob in ["./src/a.rs", "./src/*.rs", "././src/*.rs", &format!("{}/src/*.rs", root.display())] {
+        check(
+            dir.path(),
+            ("find_files", json!({ "glob": glob })),
+            &["src/a.rs"],
+            &["ci.yml", "further below"],
+        );
+        let search = ("search_files", json!({ "pattern": "TOKEN", "glob": glob }));
+        check(dir.path(), search, &["src/a.rs:1:"], &["ci.yml"]);
+    }
+    std::fs::create_dir_all(root.join("deep/src")).unwrap();
+    std::fs::write(root.join("deep/src/b.rs"), "").unwrap();
+    check(
+        dir.path(),
+        ("find_files", json!({ "glob": "src/b.rs" })),
+        &["further below", "deep/src/b.rs"],
+        &[],
+    );
+    check(dir.path(), ("find_files", json!({ "glob": "src/*.rs" })), &["src/a.rs"], &["b.rs"]);
+    for absent in ["/src/b.rs", "./src/b.rs", "!**"] {
+        check(dir.path(), ("find_files", json!({ "glob": absent })), &["[No file matches.]"], &["b.rs"]);
+    }
+}
+
 #[test]
 fn globs_match_hidden_but_not_ignored_or_git_files() {
     let dir = project();
     let never = [".git/config", "build.log", "in git", "in log"];
     for glob in ["*", "**", "**/*", ".*", ".git/**", "*.log", "config", "{.git,.github}/**", "!src"] {
-        check(dir.path(), ("find_files", json!({ "glob": glob })), &[], &never[..2]);
+        let named = if glob == "*.log" { &[LEFT_OUT][..] } else { &[] };
+        check(dir.path(), ("find_files", json!({ "glob": glob })), named, &never[..2 - named.len()]);
         check(dir.path(), ("search_files", json!({ "pattern": "TOKEN", "glob": glob })), &[], &never[2..]);
     }
     for glob in

@@ -152,6 +152,21 @@ async fn shell_read_only_is_absent_without_kernel_support() {
     drop(home);
 }
 
+/// A brokered command has no namespaces; its own error does not name the sandbox.
+#[tokio::test]
+async fn brokered_commands_tell_the_model_of_refused_namespaces() {
+    require_sandbox();
+    for (sandbox, is_told) in [(Sandbox::Broker, true), (Sandbox::Workspace, false)] {
+        let (mut client, session, _home) = with("code", sandbox, false).await;
+        for (line, is_refused) in [("unshare --user true; false", true), ("false", false)] {
+            let (_, text) = call(&mut client, &session, "shell", json!({ "command": line })).await;
+            let has_note = text.contains("[Sandbox: no mounts and no namespaces");
+            assert_eq!(has_note, is_told && is_refused, "{sandbox:?} {line}: {text}");
+        }
+        client.end().await;
+    }
+}
+
 #[tokio::test]
 async fn workspace_commands_write_only_in_the_workspace() {
     require_sandbox();
@@ -347,7 +362,9 @@ async fn shell_result_reports_exit_signal_and_bad_arguments() {
         ("head -c 9000 /dev/zero | tr '\\0' '\\377'", "[Binary output, 9,000 bytes.]\n[Exit status 0.]"),
     ] {
         let (update, text) = call(&mut client, &session, "shell", json!({ "command": line })).await;
-        assert_eq!((update["status"].as_str(), text.as_str()), (Some("completed"), expected), "{line}");
+        let is_zero = expected.contains("Exit status 0");
+        let status = if is_zero { "completed" } else { "failed" };
+        assert_eq!((update["status"].as_str(), text.as_str()), (Some(status), expected), "{line}");
     }
     for (arguments, expected) in [
         (json!({ "command": " " }), "command is empty"),

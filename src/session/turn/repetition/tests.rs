@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::acp::{ToolCallId, ToolKind};
+use crate::acp::{ToolCallId, ToolCallStatus, ToolKind};
 
 /// A call of a step: tool, arguments and result. A result that begins with `!` is a failure, with `-` a denial.
 type Ended<'a> = (&'a str, Value, &'a str);

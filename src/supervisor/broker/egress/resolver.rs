@@ -85,7 +85,7 @@ fn response(egress: &EgressBroker, message: &[u8]) -> io::Result<Vec<u8>> {
 
 fn answer(egress: &EgressBroker, query: &Query) -> NameAnswer {
     let Some(name) = query.name.as_deref() else { return NameAnswer::NoSuchName };
-    if !egress.hosts.allow_name(name, None) {
+    if !egress.hosts().allow_name(name, None) {
         egress.report(name.to_owned());
         return NameAnswer::NoSuchName;
     }

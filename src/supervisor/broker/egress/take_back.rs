@@ -85,7 +85,7 @@ impl EgressBroker {
     /// Returns true if an allowed name has had the address.
     fn is_known_address(&self, peer: SocketAddr) -> bool {
         let names = self.names();
-        names.names_of(peer.ip()).any(|name| self.hosts.allow_name(name, Some(peer.port())))
+        names.names_of(peer.ip()).any(|name| self.hosts().allow_name(name, Some(peer.port())))
     }
 }
 

@@ -44,6 +44,17 @@ fn egress(patterns: &[&str]) -> Arc<EgressBroker> {
 }
 
 #[test]
+fn further_host_is_allowed() {
+    let egress = egress(&["192.0.2.1"]);
+    for (host, address) in [("192.0.2.2:80", "192.0.2.2:80"), ("[2001:db8::1]", "[2001:db8::1]:443")] {
+        assert!(egress.target(address.parse().unwrap(), true).is_err(), "the control");
+        egress.allow(host.parse().unwrap());
+        assert!(egress.target(address.parse().unwrap(), true).is_ok());
+    }
+    assert!(egress.target("192.0.2.2:81".parse().unwrap(), true).is_err());
+}
+
+#[test]
 fn only_allowed_targets_are_connected() {
     let egress = egress(&["allowed.example:443", "192.0.2.1", "[2001:db8::1]:443"]);
     let invented = egress.invented("allowed.example").unwrap()[0];

@@ -87,7 +87,7 @@ pub(super) fn link(handler: &CallHandler<'_>, object: &FileReference, to: &CallP
             return Err(EarlyEnd::Continue);
         }
         FileReference::Path { place, follows_link: true } => {
-            let from = handler.broker.roots.opened(&handler.tracee, place, ResolveFlags::empty());
+            let from = handler.broker.roots.entry_to_open(&handler.tracee, place, ResolveFlags::empty());
             from.map_err(|error| path_failure(Some(&place.path), error))?
         }
         FileReference::Path { place, .. } => handler.resolve(place)?,

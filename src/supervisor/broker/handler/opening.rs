@@ -71,7 +71,7 @@ fn open_entry(
     let resolve = ResolveFlags::from_bits_retain(how.resolve);
     let (roots, tracee) = (&handler.broker.roots, &handler.tracee);
     let resolved = if follows_link(flags) {
-        roots.opened(tracee, at, resolve)
+        roots.entry_to_open(tracee, at, resolve)
     } else {
         roots.entry(tracee, at, resolve)
     };

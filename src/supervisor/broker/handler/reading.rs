@@ -59,7 +59,7 @@ fn open_created(
             outcome => return outcome,
         }
     }
-    let opened = handler.broker.roots.opened(&handler.tracee, at, ResolveFlags::empty());
+    let opened = handler.broker.roots.entry_to_open(&handler.tracee, at, ResolveFlags::empty());
     let own_entry = opened.ok().flatten().filter(|entry| entry.area == Area::Own);
     let entry = own_entry.ok_or(EarlyEnd::Continue)?;
     match handler.tracee.with_umask(|| perform::open(&entry, how))? {
@@ -87,6 +87,6 @@ fn creation_error(handler: &CallHandler<'_>, at: &CallPath, error: Errno) -> Err
     if error != Errno::NOENT {
         return error;
     }
-    let opened = handler.broker.roots.opened(&handler.tracee, at, ResolveFlags::empty());
+    let opened = handler.broker.roots.entry_to_open(&handler.tracee, at, ResolveFlags::empty());
     opened.err().unwrap_or(Errno::ACCESS)
 }

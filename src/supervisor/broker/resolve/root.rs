@@ -80,7 +80,7 @@ impl Root {
         let flags = flags | OFlags::PATH | OFlags::CLOEXEC;
         let file = match rustix::fs::openat2(&self.folder, inside, flags, Mode::empty(), BENEATH) {
             Ok(file) => file,
-            // `XDEV`: moved out of the root meanwhile.
+            // `XDEV`: another program has moved it out of the root.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => return Look::Changed,
             Err(_) => return Look::Elsewhere,
         };

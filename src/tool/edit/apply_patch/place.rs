@@ -126,7 +126,7 @@ impl PatchedText<'_> {
         }
         for step in MatchStep::all(hunk.numbers.is_some() || hunk.old.contains('\r')) {
             let places =
-                self.document.find(&replacement(hunk), step, |place| self.is_free(place), MAX_NAMED + 1);
+                self.document.find(&replacement(hunk), step, |place, _| self.is_free(place), MAX_NAMED + 1);
             let places = places.map_err(|OutOfWork| PlaceFailure::Work)?;
             match places.as_slice() {
                 [] => {}
@@ -255,7 +255,7 @@ impl PatchedText<'_> {
 
     fn missing(&mut self, hunk: &PatchHunk) -> PlaceFailure {
         for step in [MatchStep::Exact, MatchStep::Endings] {
-            match self.document.find(&replacement(hunk), step, |_| true, 1) {
+            match self.document.find(&replacement(hunk), step, |_, _| true, 1) {
                 Err(OutOfWork) => return PlaceFailure::Work,
                 Ok(places) if !places.is_empty() => return PlaceFailure::Overlap,
                 Ok(_) => {}

@@ -17,6 +17,31 @@ pub(super) fn not_saved(name: &str) -> SaveDifference {
     SaveDifference { note, is_whole: false }
 }
 
+pub(super) fn not_saved_for_user(name: &str) -> String {
+    format!("The editor has the change of {name}, but has not saved it: the file on disk is as before.\n\n")
+}
+
+/// True if the editor shows another text than the disk has. An editor may show `old`, the earlier text of the disk,
+/// until it has loaded the file again.
+pub(super) fn is_other_text(on_disk: &TextFile, shown: &str, old: Option<&[u8]>) -> bool {
+    let old_file = old.and_then(|bytes| TextFile::decode(bytes).ok());
+    on_disk.shown_as(shown).is_some() && old_file.is_none_or(|old| old.shown_as(shown).is_some())
+}
+
+pub(super) fn other_text(name: &str) -> String {
+    format!(
+        "[{name} is changed on disk, but the editor still shows another text, which is not saved. The user has to choose one of \
+         the two there.]"
+    )
+}
+
+pub(super) fn other_text_for_user(name: &str) -> String {
+    format!(
+        "{name} is changed on disk, but your editor still shows another text, which is not saved. If you save it there, the \
+         change is lost; to keep the change, reload the file.\n\n"
+    )
+}
+
 /// `saved` is `None` if the file cannot be read as text.
 pub(super) fn describe(name: &str, sent: &[u8], saved: Option<&TextFile>) -> SaveDifference {
     let whole_difference = |note: String| SaveDifference { note: format!("[{note}]"), is_whole: true };
@@ -74,6 +99,21 @@ mod tests {
             ),
         ] {
             assert_eq!(difference(sent, saved), SaveDifference { note: expected.into(), is_whole: true });
+        }
+    }
+
+    #[test]
+    fn text_in_the_editor_is_compared_with_the_disk() {
+        let on_disk = TextFile::decode(b"new\n").unwrap();
+        for (shown, old, expected) in [
+            ("new\n", None, false),
+            ("new", None, false),
+            ("new\r\n", None, false),
+            ("dirty\n", None, true),
+            ("old\n", Some("old\n"), false),
+            ("typed\n", Some("old\n"), true),
+        ] {
+            assert_eq!(is_other_text(&on_disk, shown, old.map(str::as_bytes)), expected, "{shown:?} {old:?}");
         }
     }
 

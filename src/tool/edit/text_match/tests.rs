@@ -106,6 +106,18 @@ fn ambiguous_text_is_refused_at_every_step() {
     assert_eq!(replace("aaaa", "aa", "b", true, 1000).unwrap().text, "bb");
 }
 
+/// `  x` twice is a place of its own, although it overlaps lines that look alike but for their indentation.
+#[test]
+fn a_place_with_other_indentation_hides_no_other_place() {
+    let check = |old, is_all, expected| {
+        let edited = replace("x\n  x\n  x\n", old, " y\n y", is_all, 1000).map(|edited| edited.text);
+        assert_eq!(edited, expected, "{old:?}");
+    };
+    check(" x\n x", false, Ok("x\n  y\n  y\n".into()));
+    check(" x\n x", true, Ok("x\n  y\n  y\n".into()));
+    check("x\nx", false, Err(ambiguous([1, 2])));
+}
+
 #[test]
 fn results_name_the_first_changed_line() {
     let edit = |old, new| {

@@ -71,6 +71,30 @@ async fn refused_changes_in_plan_are_denials() {
     assert_eq!((report.denials, report.findings), (3, Vec::new()));
 }
 
+/// The agent's model gets a note with the next prompt, once.
+#[tokio::test]
+async fn refusals_are_told_to_the_model_with_the_next_prompt() {
+    for (mode, line, expected) in [
+        ("code", "mkdir OUTSIDE/.tool || true", "a change of OUTSIDE/.tool by mkdir: it is outside"),
+        ("plan", "mkdir inside || true", "because plan mode changes nothing"),
+        ("ask", "mkdir inside || true", "The user rejected this change. Create the folder inside (peer)"),
+        ("code", "mkdir inside || true", ""),
+    ] {
+        let fixture = StoreFixture::new();
+        let mut client = client(&fixture, mode).await;
+        let outside = client.home.path().canonicalize().unwrap().display().to_string();
+        let line = line.replace("OUTSIDE", &outside);
+        client.prompt(&format!("run {line}; sleep 0.3"), Some("reject_once")).await;
+        let noted = agent_text(&client.prompt("noted", None).await);
+        let noted = noted[noted.find("noted: ").unwrap()..].to_owned();
+        assert!(noted.contains(&expected.replace("OUTSIDE", &outside)), "{mode} {line}: {noted}");
+        assert_eq!(noted == "noted: ", expected.is_empty(), "{mode} {line}: {noted}");
+        let again = agent_text(&client.prompt("noted", None).await);
+        assert!(again.ends_with("noted: "), "{mode} {line}: {again}");
+        client.end().await;
+    }
+}
+
 /// Reports are bounded, for each turn anew.
 #[tokio::test]
 async fn number_of_reports_is_bounded() {

@@ -66,6 +66,39 @@ fn check_wrapped_agent(way: &[&str]) {
     agent.end();
 }
 
+/// A client that can log in in a terminal gets the agent's own methods. The arguments of a login in a terminal follow the
+/// command of `modegate wrap`, which runs the agent in plan mode for that.
+#[test]
+fn methods_of_the_wrapped_agent_log_in_to_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().canonicalize().unwrap();
+    let command = ["wrap", "--state-dir", "~/.peer", "--", python(), PEER, "login"];
+    let terminal = json!({ "auth": { "terminal": true } });
+    let (mut agent, about) = BinaryClient::with(&dir, &command, &terminal);
+    let methods = json!([
+        { "id": "own", "name": "Own login" },
+        { "id": "terminal", "name": "In a terminal", "type": "terminal", "args": ["__login", "log-in"] },
+    ]);
+    assert_eq!(about["result"]["authMethods"], methods, "{about}");
+    let logged_in = dir.join(".peer/logged-in");
+    let answer = agent.call(2, "authenticate", &json!({ "methodId": "other" })).pop().unwrap();
+    assert_eq!(answer["error"]["data"]["validMethods"], json!(["own", "terminal"]), "{answer}");
+    assert!(!logged_in.exists());
+    let answer = agent.call(3, "authenticate", &json!({ "methodId": "own" })).pop().unwrap();
+    assert_eq!(answer["result"], json!({}), "{answer}");
+    assert!(logged_in.exists());
+    agent.end();
+
+    std::fs::remove_file(&logged_in).unwrap();
+    let mut terminal = Command::new(env!("CARGO_BIN_EXE_modegate"));
+    terminal.args(command).args(["__login", "log-in"]).env("HOME", &dir);
+    std::fs::create_dir(dir.join("work")).unwrap();
+    let out = terminal.current_dir(dir.join("work")).stdin(Stdio::null()).output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success() && text.contains("logged in, and Permission denied"), "{out:?}");
+    assert!(logged_in.exists() && !dir.join("work/written").exists());
+}
+
 /// The agent is the binary itself. One process writes in code, and does not write in plan.
 #[test]
 fn brokered_agent_changes_modes_without_a_restart() {
@@ -259,6 +292,10 @@ fn check_reports_how_an_agent_fits() {
     ] {
         assert!(text.contains(line), "{line}: {text}");
     }
+    assert!(!text.contains("refused calls"), "{text}");
+    let script = format!("unshare --user true; exec {} {PEER} loads", python());
+    let (_, text) = check(&["sh", "-c", &script]);
+    assert!(text.contains("refused calls       a mount or a namespace by unshare"), "{text}");
     let (code, text) = check(&["/missing/agent"]);
     assert!(code == Some(1) && text.contains("WRONG /missing/agent cannot be run: No such file"), "{text}");
     let (code, text) = check(&["cat"]);

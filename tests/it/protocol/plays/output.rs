@@ -99,7 +99,14 @@ fn known_update(update: &Value, standard: &Standard) -> Option<Vec<Row>> {
         "config_option_update" => options(members.next("configOptions")?, standard)?,
         "available_commands_update" => commands(members.next("availableCommands")?, standard)?,
         "session_info_update" => match members.next("title") {
-            Some(title) => vec!["title".to_owned(), quoted(title)?],
+            Some(title) => match members.next("_meta") {
+                None => vec!["title".to_owned(), quoted(title)?],
+                Some(meta) => {
+                    let mut row = mode_switch(meta)?;
+                    row.extend(["title".to_owned(), quoted(title)?]);
+                    row
+                }
+            },
             None => mode_switch(members.next("_meta")?)?,
         },
         "tool_call" => {
@@ -122,6 +129,11 @@ fn chunk(name: &str, members: &mut Members<'_>) -> Option<Row> {
     let name = match members.next("_meta") {
         None => name,
         Some(meta) if name == "text" && *meta == json!({ "modegate/notice": true }) => "notice",
+        Some(meta)
+            if name == "text" && *meta == json!({ "modegate/notice": true, "modegate/question": true }) =>
+        {
+            "question"
+        }
         Some(_) => return None,
     };
     Some(vec![name.to_owned(), id, text(content)?])
@@ -167,7 +179,11 @@ fn call_update(mut members: Members<'_>) -> Option<Vec<Row>> {
         row.extend(["title".to_owned(), quoted(title)?]);
     }
     let mut content = members.next("content").map_or(Some(Vec::new()), contents)?;
+    let texts = texts(&content);
     row.extend(target(&mut members)?);
+    if let Some(output) = members.next("rawOutput") {
+        row.extend(raw_output(output, &texts)?);
+    }
     if let Some(meta) = members.next("_meta") {
         let mut meta = Members::of(meta)?;
         row.push(format!("denied={}", word(meta.next("modegate/denied")?)?));
@@ -179,6 +195,22 @@ fn call_update(mut members: Members<'_>) -> Option<Vec<Row>> {
     }
     content.insert(0, row);
     Some(content)
+}
+
+/// The texts among the rows of a content.
+fn texts(content: &[Row]) -> Vec<String> {
+    content.iter().filter(|row| row.len() == 1).map(|row| row[0].clone()).collect()
+}
+
+/// The exit status. The output repeats the texts of the content.
+fn raw_output(output: &Value, texts: &[String]) -> Option<Row> {
+    let mut output = Members::of(output)?;
+    let repeated = quoted(output.next("output")?)?;
+    let joined: Option<Vec<String>> = texts.iter().map(|text| serde_json::from_str(text).ok()).collect();
+    (quoted(&json!(joined?.join("\n")))? == repeated).then_some(())?;
+    let row = output.next("exitCode").map(|code| format!("exit={code}")).into_iter().collect();
+    output.end()?;
+    Some(row)
 }
 
 /// Returns a row for each content of a call: a text, or a diff with the old and the new text.

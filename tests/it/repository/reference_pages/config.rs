@@ -19,6 +19,9 @@ tool_list: mask
 shell:
   read: [~/reference]
   write: [/srv/build]
+run:
+  key: ctrl-x
+  questions: bell
 fetch:
   allow_private: ["localhost:8080", "wiki.corp", "127.0.0.1:*"]
   proxy: http://proxy.corp:3128

@@ -455,7 +455,8 @@ fn refusals() -> Vec<[String; 3]> {
             .skip(1)
             .map(|rest| rest.trim_start().trim_start_matches('"').split('"').next().unwrap().to_owned())
     };
-    for rule in quoted("deny(\n").chain(quoted("deny(\"")).chain(quoted("rule: \"")) {
+    let constants = quoted("&str = \"");
+    for rule in quoted("deny(\n").chain(quoted("deny(\"")).chain(quoted("rule: \"")).chain(constants) {
         assert!(rows.iter().any(|row| row[0] == format!("`{rule}`")), "the rule {rule} is not on the page");
     }
     rows

@@ -93,7 +93,7 @@ fn known_agents_page_matches_the_profiles() {
     page.paragraph(
         "The file `external-agents.yaml` in `~/.config/modegate` adds agents, or replaces these, for `wrap` and `run`. \
          Only this file counts, and none of a project. `wrap --check` prints an entry for an agent that is not known, \
-         with what it was refused.",
+         with the hosts and folders that it was refused.",
     );
     page.code(
         "yaml",

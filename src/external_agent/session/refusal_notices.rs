@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::change::TOOL;
-use super::host::is_wrapped;
-use super::{AgentLimits, AgentOutput, ExternalAgentHost};
+use super::host::{self, is_wrapped};
+use super::{AgentLimits, AgentOutput, ExternalAgentHost, RefusedAct};
 use crate::acp::ToolCallId;
 use crate::permission::external::{ChangeLevel, change_level};
 use crate::permission::{ACCESS, NAMESPACE, OUTSIDE, TRACE};
@@ -32,10 +32,8 @@ impl RefusalNotices {
         limits: &AgentLimits,
     ) -> Vec<AgentOutput> {
         let mut outputs = vec![denied(rule(call.kind))];
-        let changes_nothing = change_level(&limits.ceilings) == Some(ChangeLevel::Nothing);
-        let is_change = matches!(call.kind, RefusalKind::Change | RefusalKind::Outside);
-        // The first prompt came with a notice that all changes fail.
-        if is_change && changes_nothing {
+        outputs.extend(refused_act(&call, session, limits).shown(session));
+        if is_known(&call, limits) {
             return outputs;
         }
         if self.told.insert(call.kind) {
@@ -46,7 +44,8 @@ impl RefusalNotices {
         outputs
     }
 
-    pub(super) fn end_turn(&mut self) -> Option<AgentOutput> {
+    /// The panel of a terminal program has listed the paths already.
+    pub(super) fn end_turn(&mut self, session: &ExternalAgentHost) -> Option<AgentOutput> {
         self.told.clear();
         let further = std::mem::take(&mut self.further);
         let shown: Vec<String> = further.iter().take(MAX_PATHS).map(|path| quoted(path)).collect();
@@ -58,8 +57,14 @@ impl RefusalNotices {
             "Modegate also refused changes of these files outside of the session's folders: {}{more}.\n\n",
             shown.join(", ")
         );
-        (!further.is_empty()).then_some(AgentOutput::Notice(text))
+        (!further.is_empty() && !session.has_terminal_host()).then_some(AgentOutput::Notice(text))
     }
+}
+
+/// Returns true for a change in a mode that denies all of them: the first prompt came with a notice.
+pub(super) fn is_known(call: &RefusedCall, limits: &AgentLimits) -> bool {
+    let is_change = matches!(call.kind, RefusalKind::Change | RefusalKind::Outside);
+    is_change && change_level(&limits.ceilings) == Some(ChangeLevel::Nothing)
 }
 
 /// Names programs that were killed, because the agent can wait for them in vain.
@@ -93,6 +98,30 @@ fn rule(kind: RefusalKind) -> &'static str {
 
 fn quoted(path: &Path) -> String {
     text::quoted_name(&path.to_string_lossy())
+}
+
+fn refused_act(call: &RefusedCall, session: &ExternalAgentHost, limits: &AgentLimits) -> RefusedAct {
+    let program = text::quoted_name(&call.program);
+    let path = call.path.as_deref().map(|path| quoted(path.strip_prefix(&session.cwd).unwrap_or(path)));
+    let path = path.unwrap_or_default();
+    match call.kind {
+        RefusalKind::Change => {
+            let reason = format!("{} changes.", host::denied_by(limits));
+            RefusedAct::new(format!("Change {path} ({program})"), host::sentence(&reason))
+        }
+        RefusalKind::Outside => RefusedAct::new(
+            format!("Change {path} ({program})"),
+            "It is outside of the folders that the program may change. `--state-dir` adds a folder.",
+        ),
+        RefusalKind::Namespace => RefusedAct::new(
+            format!("Mount, or make a namespace ({program})"),
+            "Programs cannot make a sandbox or a container of their own here.",
+        ),
+        RefusalKind::Trace => RefusedAct::new(
+            format!("Read or control another process ({program})"),
+            "Debuggers work in a terminal without Modegate.",
+        ),
+    }
 }
 
 fn notice(call: &RefusedCall, session: &ExternalAgentHost) -> String {
