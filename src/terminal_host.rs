@@ -131,7 +131,7 @@ impl TerminalHost {
         let panel = Panel::new(key.unwrap_or_default(), shown);
         let size = user.size().map_or(DEFAULT_SIZE, |size| (size.ws_col, size.ws_row));
         Ok(Self {
-            overlay: Overlay::new(panel, &settings, size),
+            overlay: Overlay::new(panel, settings, size),
             redraw_at: None,
             start_line,
             late: Vec::new(),

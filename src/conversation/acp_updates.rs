@@ -6,6 +6,7 @@
 
 use std::path::Path;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::content::terminal_id;
@@ -44,6 +45,12 @@ pub const TOKENS_META: &str = "modegate/tokens";
 const CHUNK: usize = 32 * 1024;
 
 const RAW_INPUT: usize = 12 * 1024;
+
+/// Bytes of the content and the raw output of a call together.
+const RESULT: usize = 56 * 1024;
+
+/// A shorter raw output is left out.
+const MIN_RAW_OUTPUT: usize = 256;
 
 const RAW_STRING: usize = 2 * 1024;
 
@@ -277,14 +284,19 @@ fn tool_call_update(update: &ToolCallUpdateEvent, display: ClientDisplay) -> Too
         fields = fields.content(content.iter().map(tool_call_content).collect::<Vec<_>>());
         fields.locations = changed_lines(content);
     }
-    fields.raw_output = raw_output(update);
+    let room = RESULT.saturating_sub(json_length(&fields.content));
+    fields.raw_output = raw_output(update, room);
     let denied = update.denied.as_deref().map(|rule| Value::from(clip(rule, RAW_STRING)));
     let meta = denied.map(|rule| Meta::from_iter([(DENIED_META.to_owned(), rule)]));
     ToolCallUpdate::new(update.id.clone(), fields).meta(meta)
 }
 
-/// The texts of a command or a failure, for clients that show no content.
-fn raw_output(update: &ToolCallUpdateEvent) -> Option<Value> {
+fn json_length(value: &impl Serialize) -> usize {
+    serde_json::to_string(value).map_or(0, |text| text.len())
+}
+
+/// The texts of a command or a failure, for clients that show no content: as much as `room` has bytes for.
+fn raw_output(update: &ToolCallUpdateEvent, room: usize) -> Option<Value> {
     if update.exit_code.is_none() && update.status != ToolCallStatus::Failed {
         return None;
     }
@@ -292,7 +304,17 @@ fn raw_output(update: &ToolCallUpdateEvent) -> Option<Value> {
         ToolContent::Text(text) => Some(text.as_str()),
         _ => None,
     });
-    let mut output = json!({ "output": texts.collect::<Vec<_>>().join("\n") });
+    let text = texts.collect::<Vec<_>>().join("\n");
+    let mut output = json!({ "output": &text });
+    let mut length = text.len();
+    // Escapes take more bytes than the text.
+    while json_length(&output) > room {
+        length /= 2;
+        if length < MIN_RAW_OUTPUT {
+            return None;
+        }
+        output = json!({ "output": clip(&text, length) });
+    }
     if let Some(code) = update.exit_code {
         output["exitCode"] = code.into();
     }
@@ -503,12 +525,18 @@ mod tests {
             content: Some(content),
             ..ToolCallUpdateEvent::in_progress(ToolCallId::new("c"))
         });
+        let output = SessionEvent::from(ToolCallUpdateEvent {
+            status: ToolCallStatus::Failed,
+            content: Some(vec![ToolContent::text(&"\u{1}".repeat(6000))]),
+            exit_code: Some(1),
+            ..ToolCallUpdateEvent::in_progress(ToolCallId::new("c"))
+        });
         let denial = SessionEvent::from(ToolCallUpdateEvent {
             status: ToolCallStatus::Failed,
             denied: Some("r".repeat(100_000).into()),
             ..ToolCallUpdateEvent::in_progress(ToolCallId::new("c"))
         });
-        for (event, is_cut) in [(&call, true), (&result, false), (&denial, true)] {
+        for (event, is_cut) in [(&call, true), (&result, false), (&output, true), (&denial, true)] {
             let updates = updates(event);
             assert_eq!(updates.len(), 1);
             let update = updates[0].to_string();

@@ -26,9 +26,7 @@ const CANCEL: &[u8] = b"\x18";
 
 pub(super) struct Overlay {
     panel: Panel,
-    key: Option<PanelKey>,
-    opens_for_questions: bool,
-    keeps_main_screen: bool,
+    settings: TerminalSettings,
     modes: ScreenModes,
     model: ScreenModel,
     /// Output that waits.
@@ -61,12 +59,10 @@ pub(super) struct TypedInput {
 }
 
 impl Overlay {
-    pub(super) fn new(panel: Panel, settings: &TerminalSettings, size: (u16, u16)) -> Self {
+    pub(super) fn new(panel: Panel, settings: TerminalSettings, size: (u16, u16)) -> Self {
         Self {
             panel,
-            key: settings.key,
-            opens_for_questions: settings.questions == QuestionSignal::Panel,
-            keeps_main_screen: settings.keeps_main_screen,
+            settings,
             modes: ScreenModes::default(),
             model: ScreenModel::new(size),
             held: Vec::new(),
@@ -116,7 +112,7 @@ impl Overlay {
             typed.to_program = replies;
             typed.effects.extend(keys.into_iter().map(|key| self.panel.key(key, now)));
             self.escaped_at = self.keys.has_escape().then_some(now);
-        } else if let Some(range) = self.key.and_then(|key| key.find(bytes)) {
+        } else if let Some(range) = self.settings.key.and_then(|key| key.find(bytes)) {
             typed.to_program.extend_from_slice(&bytes[..range.start]);
             self.want(false, bytes[range].to_vec(), now);
         } else {
@@ -127,7 +123,7 @@ impl Overlay {
 
     pub(super) fn report(&mut self, report: TerminalReport, now: Instant) -> PanelEffect {
         if matches!(report, TerminalReport::Asked(_)) && !self.is_open {
-            if self.opens_for_questions {
+            if self.settings.questions == QuestionSignal::Panel {
                 self.want(true, Vec::new(), now);
             } else {
                 self.rings = true;
@@ -145,7 +141,7 @@ impl Overlay {
 
     /// Opens the panel again for questions that were open when the program stopped.
     pub(super) fn resume(&mut self, now: Instant) {
-        if self.opens_for_questions && self.panel.has_questions() {
+        if self.settings.questions == QuestionSignal::Panel && self.panel.has_questions() {
             self.want(true, Vec::new(), now);
         }
     }
@@ -215,7 +211,7 @@ impl Overlay {
             return false;
         }
         let mut needs_drawing = false;
-        let covered = if self.modes.is_alternate() || !self.keeps_main_screen {
+        let covered = if self.modes.is_alternate() || !self.settings.keeps_main_screen {
             let ScreenPicture { bytes, is_whole } = self.model.picture();
             needs_drawing = !is_whole && self.modes.is_alternate();
             CoveredScreen::Picture(bytes)
@@ -238,6 +234,6 @@ impl Overlay {
     /// The key that has opened the panel, as the program would have got it.
     pub(super) fn typed_key(&self) -> Vec<u8> {
         let typed = self.wanted.as_ref().map(|wanted| wanted.typed.clone()).unwrap_or_default();
-        if typed.is_empty() { self.key.map(PanelKey::byte).into_iter().collect() } else { typed }
+        if typed.is_empty() { self.settings.key.map(PanelKey::byte).into_iter().collect() } else { typed }
     }
 }

@@ -17,7 +17,7 @@ use crate::conversation::content::ToolContent;
 use crate::conversation::instructions::Instructions;
 use crate::conversation::question_text::CallPreview;
 use crate::event::{CallTitle, SessionEvent, ToolCallUpdateEvent};
-use crate::permission::CallFacts;
+use crate::permission::{self, CallFacts};
 use crate::session::mode::ancestry::TurnChanges;
 use crate::session::mode::decider::Authorization;
 use crate::session::mode::exit;
@@ -222,8 +222,10 @@ impl Turn {
                     ..ToolCallUpdateEvent::failed(id, &message)
                 };
                 if update.title.is_some() {
-                    // The rest of the message tells the model what to do.
-                    let text = format!("Denied: {}.", first_sentence(&message).trim_end_matches('.'));
+                    // The rest of the message tells the model what to do, or the user who could not be asked.
+                    let is_for_user = rule == permission::NO_USER;
+                    let reason = if is_for_user { &message } else { first_sentence(&message) };
+                    let text = format!("Denied: {}.", reason.trim_end_matches('.'));
                     update.content = Some(vec![ToolContent::text(&text)]);
                 }
                 self.post_event(update.into()).await?;

@@ -114,7 +114,7 @@ pub enum JobSandbox {
     ReadOnly,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JobEnd {
     pub notes: JobNotes,
     pub exit: Option<Exit>,
@@ -259,15 +259,7 @@ struct JobTask {
 
 impl JobTask {
     async fn run(mut self, notes: JobNotes, permit: Permit, limit: Option<Duration>) {
-        let mut end = JobEnd {
-            notes,
-            exit: None,
-            why: None,
-            failure: None,
-            left_behind: 0,
-            confirmed: false,
-            refused: None,
-        };
+        let mut end = JobEnd { notes, ..JobEnd::default() };
         let started = Instant::now();
         // Until then the command runs or, once `end.why` is set, may end gracefully.
         let mut deadline = limit.map(|limit| started + limit);

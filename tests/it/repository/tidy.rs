@@ -204,7 +204,7 @@ const LAYERS: [(&str, &[&str]); 80] = [
 ];
 
 /// Each part of `supervisor`, and the other parts that it may name. A folder of a part may name the part.
-const SUPERVISOR_LAYERS: [(&str, &[&str]); 38] = [
+const SUPERVISOR_LAYERS: [(&str, &[&str]); 39] = [
     ("broker", &["children", "connection", "protocol", "record"]),
     ("broker/area", &[]),
     ("broker/allowed_sockets", &["broker/resolve", "broker/tracee", "connection", "protocol"]),

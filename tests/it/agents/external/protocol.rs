@@ -459,7 +459,7 @@ async fn modegate_runs_as_an_external_agent() {
         let mut running = folders.start(request).await.unwrap();
         running.agent.set_mode(mode).await.unwrap();
         let messages = running.prompt_to_end("go").await;
-        assert!(messages.contains(&"I write".into()) && messages.contains(&"bye".into()), "{messages:?}");
+        assert_eq!(messages.concat(), "I write\n\nbye");
         assert_eq!(folders.cwd().join("new.txt").exists(), expected, "{sandboxed} {mode}: {messages:?}");
         let agent_session = running.agent.session_id().to_owned();
         assert!(running.agent.shut_down().await);
