@@ -242,26 +242,23 @@ impl Connection {
         Ok(Some(version))
     }
 
-    /// Called once for each connection at most, because a connection keeps version 2.
-    fn begin_v2(&mut self) {
-        self.requests = v2::requests(Arc::clone(&self.agent));
-        self.notifications = v2::notifications(Arc::clone(&self.agent));
-        self.v2 = Some(V2Encoder::default());
+    fn begin_version(&mut self, chosen: Option<Version>) {
+        self.progress.version = chosen.or(self.progress.version);
+        if chosen == Some(Version::Two) && self.v2.is_none() {
+            self.requests = v2::requests(Arc::clone(&self.agent));
+            self.notifications = v2::notifications(Arc::clone(&self.agent));
+            self.v2 = Some(V2Encoder::default());
+        }
     }
 
     fn poll(&mut self, call: u64, mut response: BoxFuture<'static, MethodResponse>, chosen: Option<Version>) {
         // Polled in place: the handler posts to the session's mailbox before the next line is read.
         if let Some(response) = (&mut response).now_or_never() {
-            if let Some(version) = chosen.filter(|_| response.is_success()) {
-                self.progress.version = Some(version);
-                if version == Version::Two && self.v2.is_none() {
-                    self.begin_v2();
-                }
-            }
+            self.begin_version(chosen.filter(|_| response.is_success()));
             return pass_on(&self.client, call, response);
         }
         // The client's capabilities are known. Only the methods of a wrapped agent are missing.
-        self.initialized |= is_initialize;
+        self.begin_version(chosen);
         let client = self.client.clone();
         tokio::spawn(async move { pass_on(&client, call, response.await) });
     }
