@@ -126,7 +126,10 @@ async fn full_turn_works_in_every_provider_format() {
         assert_eq!(read(&agent.cwd(), "a.txt").as_deref(), Some("two\n"), "{id}: {messages:#?}");
         let shown = shown(&messages);
         // The client is not known to show the change that it asks about.
-        assert!(shown.starts_with("Let me look.\n\n```diff\n") && shown.ends_with("```\n\nDone."), "{id}: {shown}");
+        assert!(
+            shown.starts_with("Let me look.\n\n```diff\n") && shown.ends_with("```\n\nDone."),
+            "{id}: {shown}"
+        );
         let usage = messages
             .iter()
             .rfind(|message| message["params"]["update"]["sessionUpdate"] == "usage_update")
