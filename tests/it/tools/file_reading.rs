@@ -75,7 +75,13 @@ const SKILL: &str = "---\nname: s\ndescription: Fills forms.\n---\nDo it.\n";
 const CASES: [ReadingCase; 20] = [
     case("work/.gitignore", "hidden.txt\n", Invocation::Prompt, HIDDEN, ".gitignore is"),
     case("work/.ignore", "hidden.txt\n", Invocation::Prompt, HIDDEN, ".ignore is"),
-    case("work/sub/.gitignore", "inner.txt\n", Invocation::Prompt, "!sub/inner.txt", "sub/.gitignore is"),
+    case(
+        "work/sub/.gitignore",
+        "inner.txt\n",
+        Invocation::Prompt,
+        "because git ignores them: sub/inner.txt.]",
+        "sub/.gitignore is",
+    ),
     case("work/.git/info/exclude", "hidden.txt\n", Invocation::Prompt, HIDDEN, "exclude is"),
     case(
         "work/.git",
@@ -324,8 +330,8 @@ fn ignored_files_are_named_if_nothing_matches_and_found_if_asked_for() {
     check(
         dir.path(),
         find("scripts/*.py", false),
-        &["[No file matches.]", "build/, scripts/one.py.]"],
-        &["secret"],
+        &["[No file matches.]", "build/, scripts/one.py"],
+        &["key.txt"],
     );
     check(
         dir.path(),
