@@ -51,7 +51,7 @@ async fn reply_that_breaks_off_is_requested_again() {
                 }
             }
             assert_eq!(messages.last().unwrap()["result"]["stopReason"], "end_turn", "{at}: {messages:#?}");
-            assert!(shown(&messages).ends_with("I write it.Done."), "{at}: {messages:#?}");
+            assert!(shown(&messages).ends_with("I write it.\n\nDone."), "{at}: {messages:#?}");
             assert_eq!(shown(&messages).matches("Retrying").count(), 1, "{at}: {messages:#?}");
             assert_eq!(read(&agent.cwd(), "a.txt").as_deref(), Some("x"), "{at}");
             assert_eq!(unfinished(&messages), Vec::<Value>::new(), "{at}: {messages:#?}");

@@ -53,6 +53,7 @@ async fn open_request_at_disconnect_is_not_consent() {
     client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
     assert_eq!(client.next().await["params"]["update"]["title"], "go");
     assert_eq!(client.next().await["params"]["update"]["sessionUpdate"], "tool_call");
+    assert_eq!(client.next().await["params"]["update"]["sessionUpdate"], "agent_message_chunk");
     assert_eq!(client.next().await["method"], "session/request_permission");
     client.close_input();
     client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));

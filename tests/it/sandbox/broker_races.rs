@@ -133,7 +133,9 @@ async fn file_that_moves_away_is_opened() {
         .collect();
     let text = brokered_in(dir.path(), &format!("open {OPENINGS}"), &[]).await;
     is_over.store(true, Ordering::Relaxed);
-    movers.into_iter().for_each(|mover| mover.join().unwrap());
+    for mover in movers {
+        mover.join().unwrap();
+    }
     let errors = errors(&text);
     assert!(errors.len() == 1 && errors.contains_key(&("create".into(), 0)), "{errors:?}");
 }

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::support::{Setup, TestClient, shell};
 
 /// A client with a session, and the agent at the other end.
+#[allow(clippy::struct_excessive_bools, reason = "ways in which editors differ, in any combination")]
 pub(crate) struct EditorClient {
     pub client: TestClient,
     pub session: String,

@@ -43,6 +43,9 @@ struct ReadingCase {
     beside: Option<(&'static str, &'static str)>,
 }
 
+/// The note of a search without result.
+const HIDDEN: &str = "because git ignores them: hidden.txt.]";
+
 const fn case(
     path: &'static str,
     content: &'static str,
@@ -70,10 +73,16 @@ const ALLOW_HASH: &str = "d2ab108bab5915333a25ebaa678c865c5148e5967c7ace5f1c98c9
 const SKILL: &str = "---\nname: s\ndescription: Fills forms.\n---\nDo it.\n";
 
 const CASES: [ReadingCase; 20] = [
-    case("work/.gitignore", "hidden.txt\n", Invocation::Prompt, "!hidden.txt", ".gitignore is"),
-    case("work/.ignore", "hidden.txt\n", Invocation::Prompt, "!hidden.txt", ".ignore is"),
-    case("work/sub/.gitignore", "inner.txt\n", Invocation::Prompt, "!sub/inner.txt", "sub/.gitignore is"),
-    case("work/.git/info/exclude", "hidden.txt\n", Invocation::Prompt, "!hidden.txt", "exclude is"),
+    case("work/.gitignore", "hidden.txt\n", Invocation::Prompt, HIDDEN, ".gitignore is"),
+    case("work/.ignore", "hidden.txt\n", Invocation::Prompt, HIDDEN, ".ignore is"),
+    case(
+        "work/sub/.gitignore",
+        "inner.txt\n",
+        Invocation::Prompt,
+        "because git ignores them: sub/inner.txt.]",
+        "sub/.gitignore is",
+    ),
+    case("work/.git/info/exclude", "hidden.txt\n", Invocation::Prompt, HIDDEN, "exclude is"),
     case(
         "work/.git",
         "gitdir: ../elsewhere\n",
@@ -81,8 +90,14 @@ const CASES: [ReadingCase; 20] = [
         "does not refer back to it",
         "!does not refer back to it",
     ),
-    case("work/.git/HEAD", "ref: refs/heads/main\n", Invocation::Prompt, "!hidden.txt", "hidden.txt")
-        .beside("work/.git/info/exclude", "hidden.txt\n"),
+    case(
+        "work/.git/HEAD",
+        "ref: refs/heads/main\n",
+        Invocation::Prompt,
+        HIDDEN,
+        "!because git ignores them: hidden.txt",
+    )
+    .beside("work/.git/info/exclude", "hidden.txt\n"),
     case(
         "work/.git/commondir",
         "../..\n",
@@ -315,8 +330,8 @@ fn ignored_files_are_named_if_nothing_matches_and_found_if_asked_for() {
     check(
         dir.path(),
         find("scripts/*.py", false),
-        &["[No file matches.]", "build/, scripts/one.py.]"],
-        &["secret"],
+        &["[No file matches.]", "build/, scripts/one.py"],
+        &["key.txt"],
     );
     check(
         dir.path(),
@@ -352,7 +367,7 @@ fn globs_of_other_programs_find_the_same_files() {
     );
     check(dir.path(), ("find_files", json!({ "glob": "src/*.rs" })), &["src/a.rs"], &["b.rs"]);
     for absent in ["/src/b.rs", "./src/b.rs", "!**"] {
-        check(dir.path(), ("find_files", json!({ "glob": absent })), &["[No file matches.]"], &["b.rs"]);
+        check(dir.path(), ("find_files", json!({ "glob": absent })), &["[No file matches.]"], &["deep/"]);
     }
 }
 

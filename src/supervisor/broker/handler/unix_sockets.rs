@@ -19,7 +19,7 @@ use crate::supervisor::broker::recorder::Touched;
 use crate::supervisor::broker::resolve::ResolvedFile;
 use crate::supervisor::broker::tracee::Tracee;
 use crate::supervisor::broker::unix_address::{self, UnixAddress};
-use crate::supervisor::broker::{Broker, perform, reads, resolve};
+use crate::supervisor::broker::{perform, reads, resolve};
 use crate::supervisor::protocol::ChangeKind;
 
 pub(super) fn bind_or_connect(handler: &CallHandler<'_>, kind: NetworkCall) -> Result<CallOutcome, EarlyEnd> {
@@ -44,7 +44,7 @@ fn connect(handler: &CallHandler<'_>, place: &CallPath) -> Result<CallOutcome, E
     let object = FileReference::Path { place: place.clone(), follows_link: true };
     let inside = broker.roots.file(&handler.tracee, &object, ResolveFlags::empty())?;
     let to = match inside {
-        Some(file) if resolve::is_same(&file.stat, &stat) && may_connect(broker, &file) => file.file,
+        Some(file) if resolve::is_same(&file.stat, &stat) && may_connect(handler, &file) => file.file,
         _ if broker.sockets.contains(&stat) => named,
         _ => {
             broker.sockets.report(&named);
@@ -60,8 +60,8 @@ fn connect(handler: &CallHandler<'_>, place: &CallPath) -> Result<CallOutcome, E
 }
 
 /// A cache or a temporary folder can contain sockets of other programs.
-fn may_connect(broker: &Broker, file: &ResolvedFile) -> bool {
-    file.area != Area::Unrecorded || broker.bound.contain(&file.stat)
+fn may_connect(handler: &CallHandler<'_>, file: &ResolvedFile) -> bool {
+    file.area != Area::Unrecorded || handler.broker.bound.contain(&file.stat)
 }
 
 fn bind(handler: &CallHandler<'_>, place: &CallPath) -> Result<CallOutcome, EarlyEnd> {

@@ -459,7 +459,9 @@ async fn modegate_runs_as_an_external_agent() {
         let mut running = folders.start(request).await.unwrap();
         running.agent.set_mode(mode).await.unwrap();
         let messages = running.prompt_to_end("go").await;
-        assert_eq!(messages.concat(), "I write\n\nbye");
+        let is_whole =
+            ["I write", "\n\nbye"].iter().all(|text| messages.iter().any(|message| message == text));
+        assert!(is_whole, "{messages:?}");
         assert_eq!(folders.cwd().join("new.txt").exists(), expected, "{sandboxed} {mode}: {messages:?}");
         let agent_session = running.agent.session_id().to_owned();
         assert!(running.agent.shut_down().await);
