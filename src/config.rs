@@ -82,6 +82,7 @@ const PROVIDER_SILENCE: Duration = Duration::from_mins(10);
 /// Options of the command line as they were typed, unchecked. No defaults, and nothing from files or the environment:
 /// [`Config`] has the result.
 #[derive(Debug, Clone, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "one for each flag")]
 pub struct Flags {
     pub mode: Option<String>,
     pub agent: Option<String>,

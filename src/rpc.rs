@@ -344,13 +344,11 @@ impl Connection {
     /// Returns the first line of a message. `ready` gets those that follow.
     fn encode(&mut self, message: Outgoing) -> Option<String> {
         match message {
-            Outgoing::Update(notification, _room) => match &self.v2 {
-                None => Some(update_line(&notification)),
-                Some(encoder) => {
-                    self.ready.extend(encoder.update(notification));
-                    self.ready.pop_front()
-                }
-            },
+            Outgoing::Update(notification, _room) if self.v2.is_some() => {
+                self.ready.extend(v2::update_lines(notification));
+                self.ready.pop_front()
+            }
+            Outgoing::Update(notification, _room) => Some(update_line(&notification)),
             Outgoing::Signal(session, signal) => {
                 self.ready.extend(self.v2.as_mut()?.signal(&session, signal));
                 self.ready.pop_front()

@@ -11,4 +11,4 @@ mod responses;
 mod updates;
 
 pub(super) use dispatch::{notifications, requests};
-pub(super) use encoder::V2Encoder;
+pub(super) use encoder::{V2Encoder, update_lines};

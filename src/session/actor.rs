@@ -14,7 +14,7 @@ use super::notes::Notes;
 use super::options;
 use super::servers::SessionServers;
 use super::{DEADLINE, Origin, SessionContext, SessionInit};
-use crate::client::{Client, SessionSignal};
+use crate::client::Client;
 use crate::external_agent::capability::Control;
 use crate::external_agent::requested_call::Readers;
 use crate::external_agent::session::{AgentMessage, ExternalAgentHost, ExternalAgentSession};
@@ -237,9 +237,6 @@ impl Actor {
             ActorEvent::Replay(send_permit) => {
                 let ended = self.replays.send_next(&mut self.decider, &self.models, send_permit).await;
                 if let Some((reply, outcome)) = ended {
-                    if outcome.is_ok() {
-                        self.decider.log.signal(SessionSignal::ReplayEnded);
-                    }
                     // The client may be gone.
                     let _ = reply.send(outcome.map(|()| self.snapshot()));
                 }
@@ -381,7 +378,8 @@ impl Actor {
     }
 
     async fn prompt(&mut self, prompt: Prompt) {
-        let Some(mut prompt) = self.unless_repeated(prompt) else { return };
+        let known_keys = &self.decider.log.conversation().prompt_keys;
+        let Some(mut prompt) = self.turns.unless_repeated(prompt, known_keys) else { return };
         self.notes.tell(self.decider.policy.widened_by_client());
         let mut checked = self.models.check_prompt(&prompt.content, &self.decider.policy);
         if checked.is_ok() && self.decider.policy.agent.external_agent.is_none() {
@@ -396,22 +394,6 @@ impl Actor {
         } else {
             // A command in front of the prompt waits with it.
             self.turns.wait(prompt);
-        }
-    }
-
-    /// Returns `None` if a prompt with the same key is in the history, or waits.
-    fn unless_repeated(&mut self, mut prompt: Prompt) -> Option<Prompt> {
-        let key = prompt.insertion.as_ref().and_then(|insertion| insertion.key.as_ref());
-        let known = key.and_then(|key| self.decider.log.conversation().prompt_keys.get(key)).cloned();
-        match (known, prompt.insertion.take()) {
-            (Some(message_id), Some(insertion)) => {
-                insertion.tell(&message_id);
-                None
-            }
-            (_, insertion) => {
-                prompt.insertion = insertion;
-                self.turns.join_repeated(prompt)
-            }
         }
     }
 

@@ -41,7 +41,10 @@ impl V2Agent {
 pub(in crate::rpc) fn requests(agent: Arc<Agent>) -> Methods {
     let mut table = RpcModule::new(V2Agent { agent, is_logged_out: AtomicBool::new(false) });
     row(&mut table, "initialize", |context: Arc<V2Agent>, params: Value, _| async move {
-        Ok(responses::initialize(&context.agent.initialize(&requests::initialize(params)?)))
+        let response = context.agent.initialize(&requests::initialize(params)?);
+        // In version 2, all clients count lines from 1.
+        context.agent.client().set_zero_based_lines(false);
+        Ok(responses::initialize(&response))
     });
     row(&mut table, "auth/login", |context, request, _| login(context, request));
     row(&mut table, "auth/logout", |context: Arc<V2Agent>, _: v2::LogoutAuthRequest, _| async move {
@@ -164,9 +167,9 @@ async fn prompt(
     let session = context.agent.session(&SessionId::new(request.session_id.0))?;
     let steers = steers(request.meta.as_ref())?;
     let trace = TraceContext::from_meta(request.meta.as_ref());
-    let content = requests::prompt(&request.prompt)?;
+    let blocks = requests::prompt(&request.prompt)?;
     let key = request.idempotency_key.map(|key| key.as_str().to_owned());
     let options = PromptOptions { steers, trace, typed_blocks: None };
-    let message_id = session.submit(content, options, key, cancel).await?;
+    let message_id = session.submit(blocks, options, key, cancel).await?;
     Ok(v2::PromptResponse::new(message_id.0))
 }

@@ -28,12 +28,12 @@ struct RunningSession {
     open_questions: usize,
 }
 
-impl V2Encoder {
-    pub(in crate::rpc) fn update(&self, notification: SessionNotification) -> Vec<String> {
-        let SessionNotification { session_id, update } = notification;
-        updates::converted(update).into_iter().map(|update| line(&session_id, update)).collect()
-    }
+pub(in crate::rpc) fn update_lines(notification: SessionNotification) -> Vec<String> {
+    let SessionNotification { session_id, update } = notification;
+    updates::converted(update).into_iter().map(|update| line(&session_id, update)).collect()
+}
 
+impl V2Encoder {
     pub(in crate::rpc) fn signal(&mut self, session: &SessionId, signal: SessionSignal) -> Vec<String> {
         match signal {
             SessionSignal::PromptInserted { message_id, content } => {

@@ -26,15 +26,14 @@ impl<'a> DiffConverter<'a> {
         let path = &diff.path;
         let Some(old) = &diff.old_text else {
             let change = v2::DiffChange::add(path.clone()).file_type(v2::DiffFileType::Text);
-            let patch = patch(path, None, &diff.new_text, (0, 0));
-            return v2::Diff::patch(patch, vec![change]);
+            return v2::Diff::patch(git_patch(path, None, &diff.new_text, (0, 0)), vec![change]);
         };
         let change = v2::DiffChange::modify(path.clone()).file_type(v2::DiffFileType::Text);
         let converted = v2::Diff::new(vec![change]);
         match self.lines_before(path, old, &diff.new_text) {
             Some(before) => {
-                let patch = patch(path, Some(old), &diff.new_text, before);
-                converted.with_patch(v2::DiffPatch::new(patch))
+                let text = git_patch(path, Some(old), &diff.new_text, before);
+                converted.with_patch(v2::DiffPatch::new(text))
             }
             None => converted,
         }
@@ -54,7 +53,7 @@ impl<'a> DiffConverter<'a> {
 }
 
 /// `before` has the numbers of lines before the texts in their files.
-fn patch(path: &Path, old: Option<&str>, new: &str, before: (usize, usize)) -> String {
+fn git_patch(path: &Path, old: Option<&str>, new: &str, before: (usize, usize)) -> String {
     let name = quoted(path);
     let (before_name, mode) =
         if old.is_some() { (name.as_str(), "") } else { ("/dev/null", "new file mode 100644\n") };
@@ -142,7 +141,7 @@ mod tests {
 
     #[test]
     fn new_files_have_no_old_name() {
-        let text = patch(Path::new("/p/\"new\""), None, "x", (0, 0));
+        let text = git_patch(Path::new("/p/\"new\""), None, "x", (0, 0));
         let name = "\"/p/\\\"new\\\"\"";
         assert_eq!(
             text,

@@ -29,6 +29,7 @@ pub(super) fn initialize(mut params: Value) -> Result<InitializeRequest, AgentEr
     meta.insert("terminal_output".to_owned(), Value::Bool(true));
     let params = json!({
         "protocolVersion": 1,
+        "clientInfo": request.info,
         "clientCapabilities": {
             "auth": { "terminal": auth.is_some_and(|auth| auth.terminal.is_some()) },
             "elicitation": elicitation,

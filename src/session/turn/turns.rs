@@ -157,17 +157,27 @@ impl Turns {
         if self.is_ready() { self.waiting.pop_front() } else { None }
     }
 
-    /// Lets a repeated prompt wait for the insertion of the first one. Returns the prompt if none waits with its
-    /// key.
-    pub(crate) fn join_repeated(&mut self, mut prompt: Prompt) -> Option<Prompt> {
-        let key = prompt.insertion.as_ref().and_then(|insertion| insertion.key.clone());
-        let Some(key) = key else { return Some(prompt) };
-        let mut insertions = self.waiting.iter_mut().filter_map(|prompt| prompt.insertion.as_mut());
-        let Some(first) = insertions.find(|insertion| insertion.key.as_ref() == Some(&key)) else {
+    /// Returns `None` if a prompt with the same key is in the history, or waits: then the repeated one is told of
+    /// the same message.
+    pub(crate) fn unless_repeated(
+        &mut self,
+        mut prompt: Prompt,
+        known_keys: &HashMap<String, MessageId>,
+    ) -> Option<Prompt> {
+        let Some(insertion) = prompt.insertion.take_if(|insertion| insertion.key.is_some()) else {
             return Some(prompt);
         };
-        first.add(prompt.insertion.take()?);
-        None
+        if let Some(message_id) = insertion.key.as_ref().and_then(|key| known_keys.get(key)) {
+            insertion.tell(message_id);
+            return None;
+        }
+        let mut insertions = self.waiting.iter_mut().filter_map(|prompt| prompt.insertion.as_mut());
+        if let Some(first) = insertions.find(|first| first.key == insertion.key) {
+            first.add(insertion);
+            return None;
+        }
+        prompt.insertion = Some(insertion);
+        Some(prompt)
     }
 
     /// Lets the next prompt join the running turn if it steers, and returns its message. No prompt overtakes

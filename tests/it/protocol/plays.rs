@@ -152,7 +152,7 @@ impl PlayRunner {
         let offers_v2 = self.offers_v2;
         let (mode, dir, skills) = (self.mode, Some(Arc::clone(&self.dir)), Arc::clone(&self.skills));
         self.client.get_or_insert_with(|| {
-            TestClient::with(Setup { mode, skills, dir, offers_v2, ..Setup::default() })
+            TestClient::with(Setup { mode, offers_v2, skills, dir, ..Setup::default() })
         })
     }
 

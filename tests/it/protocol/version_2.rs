@@ -226,8 +226,12 @@ async fn question_requires_action_and_shows_the_change_as_a_patch() {
     let mut client = TestClient::with(setup("ask"));
     let session = session(&mut client).await;
     let messages = ask_for_write(&mut client, &session).await;
-    assert_eq!(kinds(&messages), ["tool_call_update", "requires_action", "session/request_permission"]);
-    let question = &messages[2];
+    // A client that is not known gets the change in the chat, too.
+    assert_eq!(
+        kinds(&messages),
+        ["tool_call_update", "agent_message_chunk", "requires_action", "session/request_permission"]
+    );
+    let question = &messages[3];
     let call = &question["params"]["subject"]["toolCall"];
     let path = client.cwd().join("a.txt").display().to_string();
     let diff = &call["content"][0];

@@ -444,9 +444,9 @@ const SESSION: &[&str] = &[
 
 /// Parts of a module, lowest first, and the other parts of that module that each may name. A part is a file with
 /// the folder beside it.
-const PARTS: [(&str, &[&str]); 11] = [
-    ("session/event_log", &["session/insertion"]),
+const PARTS: [(&str, &[&str]); 12] = [
     ("session/insertion", &[]),
+    ("session/event_log", &["session/insertion"]),
     ("session/options", &[]),
     ("session/mode", &["session/event_log"]),
     ("session/handle", &["session/insertion", "session/options"]),
