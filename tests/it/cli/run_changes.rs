@@ -43,9 +43,9 @@ fn changes_are_shown_and_undone_while_the_program_runs() {
     terminal.send("y");
     terminal.wait_for("3 paths were restored.");
     assert!(work.join("gone").exists() && !work.join("d").exists());
-    std::fs::create_dir(work.join("d")).unwrap();
     terminal.send("q");
     terminal.wait_for("0 changed paths");
+    std::fs::create_dir(work.join("d")).unwrap();
     terminal.send("q");
     terminal.wait_for(CLOSED);
     terminal.line("");
