@@ -401,9 +401,9 @@ impl Actor {
         let agent = self.external_agent.client().cloned();
         let agent = agent.ok_or_else(|| AgentError::InvalidRequest("no program is running".into()))?;
         let text = format!("You have allowed connections to {host} until the program ends.\n\n");
-        agent.allow_host(host).await;
         self.notes.record_warning(text, &mut self.decider.log);
         self.decider.log.save().await;
+        agent.allow_host(host).await;
         Ok(())
     }
 
