@@ -109,7 +109,7 @@ impl ScreenModel {
         });
     }
 
-    /// Nobody may lose a program because the emulator cannot read its output.
+    /// The program goes on if the emulator fails on its output.
     fn attempt<T>(&mut self, work: impl FnOnce(&mut Parser<Undrawn>) -> T) -> Option<T> {
         let mut parser = self.parser.take()?;
         let done = catch_unwind(AssertUnwindSafe(|| work(&mut parser))).ok()?;
