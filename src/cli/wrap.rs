@@ -61,7 +61,7 @@ pub(super) struct WrapArguments {
     command: Vec<String>,
 }
 
-/// What a program of `modegate run` reaches.
+/// Folders, hosts and sockets of a program of `modegate run`.
 #[derive(Debug, Args)]
 pub(super) struct ProgramLimits {
     /// Directory that the program may write to in every mode; repeatable [default: known for some agents]

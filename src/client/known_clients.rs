@@ -1,7 +1,7 @@
 //! The display of each client, by the name and version that it sends. Data only.
 //!
 //! A permission request or a plan is read before it is answered only if the client shows it. A client that is not
-//! listed, or older than the version that was looked at, counts as one that shows titles and messages only.
+//! listed, or older than the first version that was tried, counts as one that shows titles and messages only.
 
 /// How a client displays what Modegate sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +76,7 @@ pub enum FileWriter {
 pub struct KnownClient {
     /// `clientInfo.name`.
     pub name: &'static str,
-    /// The first `clientInfo.version` that was looked at.
+    /// The first `clientInfo.version` that was tried.
     pub since: &'static str,
     pub label: &'static str,
     pub display: ClientDisplay,

@@ -284,8 +284,10 @@ fn tool_call_update(update: &ToolCallUpdateEvent, display: ClientDisplay) -> Too
         fields = fields.content(content.iter().map(tool_call_content).collect::<Vec<_>>());
         fields.locations = changed_lines(content);
     }
-    let room = RESULT.saturating_sub(json_length(&fields.content));
-    fields.raw_output = raw_output(update, room);
+    if update.exit_code.is_some() || update.status == ToolCallStatus::Failed {
+        let room = RESULT.saturating_sub(json_length(&fields.content));
+        fields.raw_output = raw_output(update, room);
+    }
     let denied = update.denied.as_deref().map(|rule| Value::from(clip(rule, RAW_STRING)));
     let meta = denied.map(|rule| Meta::from_iter([(DENIED_META.to_owned(), rule)]));
     ToolCallUpdate::new(update.id.clone(), fields).meta(meta)
@@ -297,9 +299,6 @@ fn json_length(value: &impl Serialize) -> usize {
 
 /// The texts of a command or a failure, for clients that show no content: as much as `room` has bytes for.
 fn raw_output(update: &ToolCallUpdateEvent, room: usize) -> Option<Value> {
-    if update.exit_code.is_none() && update.status != ToolCallStatus::Failed {
-        return None;
-    }
     let texts = update.content.iter().flatten().filter_map(|content| match content.lasting() {
         ToolContent::Text(text) => Some(text.as_str()),
         _ => None,

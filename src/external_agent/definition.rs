@@ -118,7 +118,7 @@ impl ExternalAgentDefinition {
         self.sandbox.as_ref().is_some_and(|sandbox| sandbox.broker.is_none())
     }
 
-    /// Decides what the definition leaves open.
+    /// Sets `broker` if the definition leaves it open.
     #[must_use]
     pub fn with_broker(mut self, works: bool) -> Self {
         if let Some(sandbox) = &mut self.sandbox {

@@ -3,6 +3,7 @@
 //!
 //! Keys are read as answers only a moment after their question appeared, so that none is taken for one by accident.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::keys::{PanelKey, PressedKey};
@@ -73,10 +74,10 @@ enum PanelView {
     Refusals,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The list of changes may be another one when the user confirms.
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum UndoRequest {
-    /// The selected path.
-    Selected,
+    Path(PathBuf),
     All,
 }
 
@@ -239,7 +240,7 @@ impl Panel {
             return PanelEffect::CloseAndPass;
         }
         if let Some(request) = self.undo.take() {
-            return self.confirmed(key, request);
+            return confirmed(key, request);
         }
         if self.reads_text() {
             self.search_key(key);
@@ -263,10 +264,8 @@ impl Panel {
             {
                 self.change_view(PanelView::Diff, now);
             }
-            (PanelView::Changes | PanelView::Diff, PressedKey::Char('u'))
-                if self.changes.selected().is_some() =>
-            {
-                self.undo = Some(UndoRequest::Selected);
+            (PanelView::Changes | PanelView::Diff, PressedKey::Char('u')) => {
+                self.undo = self.changes.selected().map(|change| UndoRequest::Path(change.path.clone()));
             }
             (PanelView::Changes | PanelView::Diff, PressedKey::Char('U'))
                 if self.changes.selected().is_some() =>
@@ -322,20 +321,6 @@ impl Panel {
         };
     }
 
-    fn confirmed(&mut self, key: PressedKey, request: UndoRequest) -> PanelEffect {
-        if key != PressedKey::Char('y') {
-            return PanelEffect::None;
-        }
-        let path = match request {
-            UndoRequest::All => None,
-            UndoRequest::Selected => match self.changes.selected() {
-                Some(change) => Some(change.path.clone()),
-                None => return PanelEffect::None,
-            },
-        };
-        PanelEffect::Send(Order::Undo { path })
-    }
-
     fn search_key(&mut self, key: PressedKey) {
         match (self.changes.typed(), key) {
             (Some(text), PressedKey::Char(typed)) => text.push(typed),
@@ -369,8 +354,10 @@ impl Panel {
         self.scroll = (0, 0);
         self.hint = None;
         self.undo = None;
-        if view == PanelView::Overview {
-            self.show_question(self.current, now);
+        match view {
+            PanelView::Overview => self.show_question(self.current, now),
+            PanelView::Refusals => self.refusals.select_newest(),
+            _ => {}
         }
     }
 
@@ -404,4 +391,15 @@ impl Panel {
         }
         PanelEffect::Send(Order::Answer { number: question.number, option: choice.id.clone() })
     }
+}
+
+fn confirmed(key: PressedKey, request: UndoRequest) -> PanelEffect {
+    if key != PressedKey::Char('y') {
+        return PanelEffect::None;
+    }
+    let path = match request {
+        UndoRequest::All => None,
+        UndoRequest::Path(path) => Some(path),
+    };
+    PanelEffect::Send(Order::Undo { path })
 }

@@ -16,6 +16,7 @@ const KEPT: usize = 64 * 1024;
 const IMAGES: [&[u8]; 2] = [b"\x1b_G", b"\x1b]1337;"];
 const SIXEL: (&[u8], u8) = (b"\x1bP", b'q');
 
+const ESCAPE: u8 = 0x1b;
 const SHIFT_OUT: u8 = 0x0e;
 const LINE_DRAWING: u8 = b'0';
 
@@ -108,7 +109,7 @@ impl ScreenModel {
         });
     }
 
-    /// Nobody may lose a program because the emulator cannot read its output.
+    /// The program goes on if the emulator fails on its output.
     fn attempt<T>(&mut self, work: impl FnOnce(&mut Parser<Undrawn>) -> T) -> Option<T> {
         let mut parser = self.parser.take()?;
         let done = catch_unwind(AssertUnwindSafe(|| work(&mut parser))).ok()?;
@@ -156,7 +157,7 @@ impl Callbacks for Undrawn {
 fn has_image(output: &[u8]) -> bool {
     let (start, end) = SIXEL;
     let is_number = |byte: &u8| byte.is_ascii_digit() || *byte == b';';
-    (0..output.len()).any(|at| {
+    memchr::memchr_iter(ESCAPE, output).any(|at| {
         let rest = &output[at..];
         let sixel = rest.strip_prefix(start);
         let after_numbers = sixel.and_then(|sixel| sixel.iter().find(|byte| !is_number(byte)));

@@ -30,7 +30,7 @@ pub fn changes_so_far(workspace: &Workspace, folder: &Path) -> Changes {
     for path in record_files(folder, &[ENDING, GROWING], &mut changes) {
         // A file that is gone was read by the end of the turn.
         if let Ok(text) = fs::read(&path) {
-            add_record(workspace, (folder, RecordUse::Keep), record::read(&text), &mut changes);
+            add_record(workspace, folder, RecordUse::Keep, record::read(&text), &mut changes);
         }
     }
     changes
@@ -56,7 +56,7 @@ pub fn recorded_changes(workspace: &Workspace, folder: &Path, state: &RecordStat
             Ok(text) => {
                 let record = record::read(&text);
                 problems.extend(damage(&record, state));
-                add_record(workspace, (folder, RecordUse::Delete), record, &mut changes);
+                add_record(workspace, folder, RecordUse::Delete, record, &mut changes);
             }
             Err(error) => problems.push(format!("A record of changes is unreadable: {error}.")),
         }
@@ -102,7 +102,8 @@ fn damage(record: &Record, state: &RecordState) -> Option<String> {
 
 fn add_record(
     workspace: &Workspace,
-    (folder, record_use): (&Path, RecordUse),
+    folder: &Path,
+    record_use: RecordUse,
     record: Record,
     changes: &mut Changes,
 ) {

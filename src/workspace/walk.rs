@@ -218,11 +218,12 @@ impl Walk {
     fn read_rules(&mut self, dir: &Dir, folder: &Path, there: &HashSet<OsString>) -> IgnoreRules {
         let mut rules =
             IgnoreRules { is_repository: there.contains(OsStr::new(".git")), ..IgnoreRules::default() };
-        for name in [GITIGNORE, IGNORE] {
-            if !there.contains(OsStr::new(name)) || (name == IGNORE && self.options.ignoring != Ignoring::All)
-            {
-                continue;
-            }
+        let names = match self.options.ignoring {
+            Ignoring::Nothing => &[][..],
+            Ignoring::Gitignore => &[GITIGNORE],
+            Ignoring::All => &[GITIGNORE, IGNORE],
+        };
+        for name in names.iter().copied().filter(|name| there.contains(OsStr::new(name))) {
             let read = bounded_file::read_in(dir, OsStr::new(name), MAX_RULES);
             let read = read.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
             let matcher = self.matcher(&folder.join(name), folder, read);
@@ -266,9 +267,6 @@ impl Walk {
     }
 
     fn is_ignored(&self, path: &Path, is_folder: bool) -> bool {
-        if self.options.ignoring == Ignoring::Nothing {
-            return false;
-        }
         let says = |rules: Option<&Gitignore>| match rules?.matched(path, is_folder) {
             Match::Ignore(_) => Some(true),
             Match::Whitelist(_) => Some(false),

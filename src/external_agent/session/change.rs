@@ -133,7 +133,7 @@ impl AskedChanges {
         outputs
     }
 
-    /// Answers the waiting changes as long as the user can be asked about those that need it.
+    /// Answers the waiting changes, or asks the user about them, up to the limit of open questions.
     fn decide(&mut self, asker: &Asker<'_>, limits: &AgentLimits) -> Vec<AgentOutput> {
         let mut outputs = Vec::new();
         let most = if asker.host.is_terminal_program() { MAX_OPEN } else { 1 };

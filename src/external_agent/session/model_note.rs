@@ -19,7 +19,7 @@ impl ModelNote {
         }
     }
 
-    /// Adds what the user is told.
+    /// Adds the notices for the user.
     pub(super) fn add_notices(&mut self, outputs: &[AgentOutput]) {
         for output in outputs {
             if let AgentOutput::NoticeInTurn(text) = output {

@@ -41,7 +41,7 @@ impl ReadyAgent {
         Some((record, self.agent.program().save_record().await))
     }
 
-    /// Passes the prompt on, with a note about what was refused before. Returns after all updates of the agent have reached the session.
+    /// Passes the prompt on, with a note about earlier refusals. Returns after all updates of the agent have reached the session.
     pub async fn prompt(
         &self,
         content: Vec<ContentBlock>,

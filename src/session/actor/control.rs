@@ -4,7 +4,12 @@
 //! no longer fit; notify the client; return. If recording fails, the mode stays, but a tighter new mode still
 //! becomes a ceiling until a change is recorded.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use tokio::sync::oneshot;
 
 use super::Actor;
 use crate::acp::{
@@ -40,10 +45,6 @@ use crate::session::{DEADLINE, servers};
 use crate::store::{ChangeReason, ModeSource};
 use crate::text::capitalised;
 use crate::tool::Proposal;
-use futures_util::future::BoxFuture;
-use std::borrow::Cow;
-use std::sync::Arc;
-use tokio::sync::oneshot;
 
 /// For the model.
 const AUTOMATIC: &str = "The client accepted without asking the user, which does not count as consent.";
@@ -410,9 +411,9 @@ impl Actor {
         let agent = self.external_agent.client().cloned();
         let agent = agent.ok_or_else(|| AgentError::InvalidRequest("no program is running".into()))?;
         let text = format!("You have allowed connections to {host} until the program ends.\n\n");
-        agent.allow_host(host).await;
         self.notes.record_warning(text, &mut self.decider.log);
         self.decider.log.save().await;
+        agent.allow_host(host).await;
         Ok(())
     }
 

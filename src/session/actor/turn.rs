@@ -231,8 +231,8 @@ impl Actor {
             }
             TurnMessage::Ask { call, facts, preview, reply } => {
                 let is_cancelled = self.turns.is_cancelled();
-                let question = (call, *facts, &preview);
-                if let Some((decided, reply)) = self.decider.ask(question, is_cancelled, reply) {
+                if let Some((decided, reply)) = self.decider.ask(call, &facts, &preview, is_cancelled, reply)
+                {
                     let _ = reply.send(Box::pin(self.authorization(decided)).await);
                 }
             }

@@ -15,7 +15,7 @@ use crate::store::entry::ChainEntry;
 use crate::text;
 use crate::workspace::{Changed, Changes, FileState, Intent, RestoreError, Workspace, changes_so_far};
 
-/// Most files whose changes are shown, and most bytes of their diffs: of one file, and of all.
+/// Most files in the list, and most bytes of their diffs: of one file, and of all.
 const MAX_FILES: usize = 1_000;
 const MAX_DIFF: usize = 128 * 1024;
 const MAX_DIFFS: usize = 512 * 1024;

@@ -153,11 +153,13 @@ impl Decider {
     /// decision.
     pub(crate) fn ask(
         &mut self,
-        (call, facts, preview): (ToolCallId, CallFacts, &CallPreview),
+        call: ToolCallId,
+        facts: &CallFacts,
+        preview: &CallPreview,
         is_cancelled: bool,
         reply: AuthorizationReply,
     ) -> Option<(Decided, AuthorizationReply)> {
-        let facts = self.policy.refreshed(&facts);
+        let facts = self.policy.refreshed(facts);
         let scopes = match self.policy.decide(&facts) {
             Verdict::Ask(scopes) => scopes,
             Verdict::Allow => {

@@ -70,7 +70,7 @@ pub(crate) enum SwitchRequest {
 pub(crate) enum Proposed {
     /// The title is for people.
     Switched { message: String, title: String },
-    /// `content` is for people, if they were asked.
+    /// `content` is for people. `None` without a question to them.
     NotSwitched { message: String, content: Option<Vec<ToolContent>>, ends_turn: Option<Cow<'static, str>> },
 }
 

@@ -222,7 +222,7 @@ impl Turn {
                     ..ToolCallUpdateEvent::failed(id, &message)
                 };
                 if update.title.is_some() {
-                    // The rest of the message tells the model what to do, or the user who could not be asked.
+                    // The rest of the message tells the model its next step, or the user who could not answer.
                     let is_for_user = rule == permission::NO_USER;
                     let reason = if is_for_user { &message } else { first_sentence(&message) };
                     let text = format!("Denied: {}.", reason.trim_end_matches('.'));

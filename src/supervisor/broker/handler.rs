@@ -1,7 +1,7 @@
 //! Decides one suspended call, and carries it out where the policy allows that.
 //!
-//! The modules below have a function for each kind of operation. [`CallHandler`] has what they share: names are
-//! resolved, the policy is asked, other writers are locked out and the change is recorded, in this order.
+//! The modules below have a function for each kind of operation. [`CallHandler`] has their common steps, in this order:
+//! resolve the names, compare with the policy, lock out other writers, record the change.
 
 use std::cell::RefCell;
 use std::path::Path;

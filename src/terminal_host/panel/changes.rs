@@ -13,7 +13,7 @@ use crate::text;
 pub(super) struct ChangesView {
     /// `None` until the session has listed them.
     changes: Option<Vec<ChangedPath>>,
-    /// Paths are shown relative to it.
+    /// Names of paths are relative to it.
     folder: PathBuf,
     selected: usize,
     search: Option<DiffSearch>,

@@ -16,8 +16,8 @@ pub(super) struct RefusalsView {
     acts: Vec<RepeatedAct>,
     /// Of all acts.
     count: usize,
-    /// Counts from the newest.
-    selected: usize,
+    /// Pattern of the selected act, which stays selected when others come: the program decides when they do.
+    selected: Option<String>,
 }
 
 /// Acts that differ only in numbers, such as those of temporary files.
@@ -32,8 +32,7 @@ impl RefusalsView {
         self.count += 1;
         // Each host can be allowed.
         let pattern = if act.host.is_some() { act.act.clone() } else { pattern(&act.act) };
-        let known = self.acts.iter().position(|known| known.pattern == pattern);
-        let times = match known {
+        let times = match self.position(&pattern) {
             Some(position) => self.acts.remove(position).times + 1,
             None => 1,
         };
@@ -41,26 +40,41 @@ impl RefusalsView {
             self.acts.remove(0);
         }
         self.acts.push(RepeatedAct { newest: act, pattern, times });
-        if self.selected > 0 && known.is_none() {
-            self.selected = (self.selected + 1).min(self.acts.len() - 1);
-        }
+    }
+
+    fn position(&self, pattern: &str) -> Option<usize> {
+        self.acts.iter().position(|act| act.pattern == pattern)
+    }
+
+    fn selected_position(&self) -> Option<usize> {
+        self.position(self.selected.as_deref()?)
     }
 
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
+    pub(super) fn select_newest(&mut self) {
+        self.selected = self.acts.last().map(|act| act.pattern.clone());
+    }
+
     pub(super) fn select_newer(&mut self) {
-        self.selected = self.selected.saturating_sub(1);
+        match self.selected_position().and_then(|position| self.acts.get(position + 1)) {
+            Some(newer) => self.selected = Some(newer.pattern.clone()),
+            None => self.select_newest(),
+        }
     }
 
     pub(super) fn select_older(&mut self) {
-        self.selected = (self.selected + 1).min(self.acts.len().saturating_sub(1));
+        match self.selected_position() {
+            Some(position) => self.selected = Some(self.acts[position.saturating_sub(1)].pattern.clone()),
+            None => self.select_newest(),
+        }
     }
 
     /// The host of the selected act, if it can be allowed.
     pub(super) fn host(&self) -> Option<&str> {
-        self.acts.iter().rev().nth(self.selected)?.newest.host.as_deref()
+        self.acts[self.selected_position()?].newest.host.as_deref()
     }
 
     pub(super) fn host_allowed(&mut self, host: &str) {
@@ -80,12 +94,12 @@ impl RefusalsView {
             text::counted(self.count, "refused act, the newest first:", "refused acts, the newest first:");
         let mut lines = vec![Line::styled(count, BOLD)];
         let mut last = 0;
-        for (number, RepeatedAct { newest: act, times, .. }) in self.acts.iter().rev().enumerate() {
+        for RepeatedAct { newest: act, pattern, times } in self.acts.iter().rev() {
             let mut line = Line::raw(format!(" {}", text::visible_line(&act.act)));
             if *times > 1 {
                 line.push_span(Span::styled(format!("  {times} times"), DIM));
             }
-            if number == self.selected {
+            if self.selected.as_ref() == Some(pattern) {
                 lines.push(line.style(BAR));
                 lines.extend(note(&act.reason, width));
                 if act.host.is_some() {

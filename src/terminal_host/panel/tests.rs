@@ -199,6 +199,34 @@ fn refused_host_is_allowed_on_request() {
     assert_eq!(press(&mut panel, &[Char('a')]), PanelEffect::None, "once");
 }
 
+/// The program decides when it makes another attempt.
+#[test]
+fn later_acts_and_changes_move_no_selection() {
+    use PressedKey::{Char, Down};
+    let (mut panel, now) = (panel(), Instant::now());
+    let connect = |host: &str| refused(&format!("Connect to {host}"), Some(&format!("{host}:443")));
+    let allow = |host: &str| PanelEffect::Send(Order::AllowHost(format!("{host}:443")));
+    for host in ["one", "two"] {
+        panel.report(TerminalReport::Refusal(connect(host)), now);
+    }
+    press(&mut panel, &[Char('d')]);
+    panel.report(TerminalReport::Refusal(connect("three")), now);
+    assert_eq!(press(&mut panel, &[Char('a')]), allow("two"));
+    press(&mut panel, &[Down]);
+    // The selected act, an older one and a newer one are repeated.
+    for host in ["one", "two", "three", "one"] {
+        panel.report(TerminalReport::Refusal(connect(host)), now);
+        assert_eq!(press(&mut panel, &[Char('a')]), allow("one"), "{host}");
+    }
+    press(&mut panel, &[Char('q')]);
+    panel.report(changes(&[("a", "+a\n"), ("b", "+b\n")]), now);
+    press(&mut panel, &[Char('c'), Char('u')]);
+    panel.report(changes(&[("b", "+b\n")]), now);
+    assert!(shown(&mut panel).contains("Undo the changes of a?"));
+    let undo = PanelEffect::Send(Order::Undo { path: Some("/work/a".into()) });
+    assert_eq!(press(&mut panel, &[Char('y')]), undo);
+}
+
 #[test]
 fn question_of_the_list_is_answered_after_it_was_shown() {
     use PressedKey::{Char, Tab};

@@ -181,10 +181,10 @@ impl Panel {
     }
 
     fn footer(&self, width: usize) -> Vec<Line<'static>> {
-        if let Some(request) = self.undo {
-            let which = match (request, self.changes.selected()) {
-                (UndoRequest::Selected, Some(change)) => self.changes.name(&change.path),
-                _ => "all changed paths".to_owned(),
+        if let Some(request) = &self.undo {
+            let which = match request {
+                UndoRequest::Path(path) => self.changes.name(path),
+                UndoRequest::All => "all changed paths".to_owned(),
             };
             let text = format!("Undo the changes of {which}? y: undo, any other key: keep");
             return wrapped(&text, width, Style::new().fg(Color::Yellow));

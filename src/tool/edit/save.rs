@@ -213,7 +213,7 @@ impl Saving {
             if is_done && is_untouched && !is_saved {
                 self.differences.warnings.push(difference::not_saved_for_user(&name));
             } else if is_done && let Some(file) = file {
-                self.compare_with_editor(permit, planning, (&place, &name), &file).await;
+                self.compare_with_editor(permit, planning, &place, &name, &file).await;
             }
             if let Some((SaveDifference { note, is_whole }, seen)) = difference {
                 self.differences.notes.push(note);
@@ -245,7 +245,8 @@ impl Saving {
         &mut self,
         permit: &Permit,
         planning: &Planning,
-        (target, name): (&Target, &str),
+        target: &Target,
+        name: &str,
         on_disk: &TextFile,
     ) {
         let shown = tokio::select! {

@@ -27,7 +27,7 @@ struct FindFilesArguments {
     path: Option<String>,
     /// Files that git ignores, too. Default: false.
     #[serde(default)]
-    ignored: bool,
+    include_ignored: bool,
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
@@ -36,22 +36,21 @@ pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
 }
 
 fn prepare(
-    FindFilesArguments { glob, path, ignored }: FindFilesArguments,
+    FindFilesArguments { glob, path, include_ignored }: FindFilesArguments,
     workspace: &Workspace,
 ) -> Result<PreparedCall, ToolError> {
     let target = workspace.resolve(path.as_deref().unwrap_or("."))?;
-    let options = walk_options(globs(&target.path, Some(&glob)).map_err(ToolError::Arguments)?, ignored);
+    let options =
+        walk_options(globs(&target.path, Some(&glob)).map_err(ToolError::Arguments)?, include_ignored);
     let title = format!("Find {}", code_span(&glob));
     let (top, workspace) = (target.clone(), workspace.clone());
-    let unanchored = unanchored(&glob).and_then(|glob| globs(&top.path, Some(&glob)).ok());
-    let unanchored = unanchored.map(|globs| walk_options(globs, ignored));
     Ok(PreparedCall::reading(title, target, move |permit| {
         let files = find(&top, options, &workspace, permit)?;
-        if !files.lines.is_empty() {
-            return Ok(files.report());
-        }
-        if let Some(options) = unanchored {
-            let mut elsewhere = find(&top, options, &workspace, permit)?;
+        if files.lines.is_empty()
+            && let Some(glob) = unanchored(&glob)
+        {
+            let globs = globs(&top.path, Some(&glob)).map_err(ToolError::Arguments)?;
+            let mut elsewhere = find(&top, walk_options(globs, include_ignored), &workspace, permit)?;
             if !elsewhere.lines.is_empty() {
                 elsewhere.lines.insert(0, ELSEWHERE.into());
                 return Ok(elsewhere.report());

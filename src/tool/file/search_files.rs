@@ -50,7 +50,7 @@ struct SearchFilesArguments {
     glob: Option<String>,
     /// Files that git ignores, too. Default: false.
     #[serde(default)]
-    ignored: bool,
+    include_ignored: bool,
     /// What to return: matching lines, paths of files, or the number of matching lines of each file. Default: content.
     #[serde(default)]
     output: SearchOutput,
@@ -93,7 +93,7 @@ fn prepare(given: SearchFilesArguments, workspace: &Workspace) -> Result<Prepare
         pattern,
         path,
         glob,
-        ignored,
+        include_ignored,
         output,
         context,
         ignore_case,
@@ -110,7 +110,7 @@ fn prepare(given: SearchFilesArguments, workspace: &Workspace) -> Result<Prepare
         .map_err(|error| ToolError::arguments(format!("pattern: {error}")))?;
     let target = workspace.resolve(path.as_deref().unwrap_or("."))?;
     let globs = globs(&target.path, glob.as_deref()).map_err(ToolError::Arguments)?;
-    let options = walk_options(globs, ignored);
+    let options = walk_options(globs, include_ignored);
     let place = workspace.display(&target);
     let pattern = code_span(&shorten(&pattern, TITLE));
     let title = if place == "." {

@@ -112,7 +112,7 @@ impl<'a> ToolWalk<'a> {
     pub(super) fn report(&self, mut lines: Vec<String>, none: &str) -> String {
         if lines.is_empty() {
             lines.push(none.into());
-            lines.extend(self.ignored());
+            lines.extend(self.ignored_note());
         }
         lines.extend(left_out(self.left_out));
         lines.extend(self.walk.problems().iter().map(|problem| format!("[{problem}]")));
@@ -122,8 +122,8 @@ impl<'a> ToolWalk<'a> {
         lines.join("\n")
     }
 
-    /// Tells of what was left out because it is ignored, as far as rules let the model know of it.
-    fn ignored(&self) -> Option<String> {
+    /// A note about ignored entries, as far as rules let the model know of them.
+    fn ignored_note(&self) -> Option<String> {
         let cwd = self.workspace.cwd();
         let may_be_named = |path: &Path| {
             !self.workspace.is_private(path) && self.permit.admits(&self.workspace.place(path.to_owned()))

@@ -107,7 +107,7 @@ fn screen_is_the_same_after_the_panel() {
     }
 }
 
-/// GNU screen ignores the alternate screen unless it is told otherwise.
+/// GNU screen ignores the alternate screen by default.
 #[test]
 fn screen_comes_back_in_a_terminal_with_one_screen() {
     let place = Place::new();

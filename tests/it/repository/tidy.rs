@@ -627,7 +627,17 @@ const LIBRARIES: [(&str, &[&str]); 41] = [
     ("anyhow", &["main", "cli", "config", "headless", "terminal_run"]),
     ("jiff", &["ids", "model/remote", "conversation/system_prompt"]),
     ("base64", &["image_scaling", "rpc/v2/updates", "tool/file/picture"]),
-    ("memchr", &["json_rpc/line", "model/wire/framing", "text", "tool/file/excerpt", "tool/mcp/rate_limit"]),
+    (
+        "memchr",
+        &[
+            "json_rpc/line",
+            "model/wire/framing",
+            "terminal_host/screen_model",
+            "text",
+            "tool/file/excerpt",
+            "tool/mcp/rate_limit",
+        ],
+    ),
     ("rmcp", &["tool/mcp"]),
     ("ratatui_core", &["terminal_host/panel"]),
     ("reqwest", &["http"]),

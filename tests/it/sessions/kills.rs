@@ -151,7 +151,7 @@ fn send_work_until_killed(agent: &mut Agent, session: &str, random: &mut u64) ->
     }
 }
 
-/// The updates that a load repeats: not what a question is about, nor the blank line behind it.
+/// The updates that a load repeats. Messages before a question are not stored, nor is the blank line behind them.
 fn stored_updates(messages: &[Value]) -> Vec<Value> {
     let stored = updates(messages).into_iter();
     let stored = stored.filter(|update| update["_meta"]["modegate/question"] != true);

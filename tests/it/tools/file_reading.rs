@@ -320,9 +320,9 @@ fn ignored_files_are_named_if_nothing_matches_and_found_if_asked_for() {
         std::fs::create_dir_all(dir.path().join("work").join(path).parent().unwrap()).unwrap();
         std::fs::write(dir.path().join("work").join(path), "TOKEN in python\n").unwrap();
     }
-    let find = |glob: &str, ignored: bool| ("find_files", json!({ "glob": glob, "ignored": ignored }));
-    let search = |path: &str, ignored: bool| {
-        ("search_files", json!({ "pattern": "in python", "path": path, "ignored": ignored }))
+    let find = |glob: &str, all: bool| ("find_files", json!({ "glob": glob, "include_ignored": all }));
+    let search = |path: &str, all: bool| {
+        ("search_files", json!({ "pattern": "in python", "path": path, "include_ignored": all }))
     };
     let note = "because git ignores them: scripts/one.py.]";
     check(dir.path(), search("scripts", false), &["[No line matches.]", note], &["secret"]);

@@ -1,4 +1,4 @@
-//! The start of an external agent: whether it is brokered, and what it may change before its first prompt.
+//! The start of an external agent: with the broker or without, and its changes before the first prompt.
 
 use modegate::permission::rules::{RuleTexts, Rules};
 use modegate::process::shell::Sandbox;
@@ -51,7 +51,7 @@ async fn agent_is_brokered_unless_its_definition_says_otherwise() {
     }
 }
 
-/// Before the first prompt, an agent makes the changes that need no question. Nobody is asked about the others.
+/// Before the first prompt, an agent makes the changes that need no question. The others are refused without a question.
 #[tokio::test]
 async fn agent_starts_with_the_changes_that_need_no_question() {
     const DENIES: &str = "deny: ['edit_file(**/.env)']";
@@ -84,7 +84,7 @@ async fn agent_starts_with_the_changes_that_need_no_question() {
     }
 }
 
-/// A tighter mode before the first prompt ends what the rules allowed.
+/// A tighter mode before the first prompt ends changes that the rules allowed.
 #[tokio::test]
 async fn tighter_mode_before_the_first_prompt_holds() {
     let fixture = StoreFixture::new();
