@@ -1,5 +1,5 @@
 //! Records connections, paces recorded clients, and replays them against the binary. [`recorder`] and
-//! [`lockstep`] look like a transport to both sides; they know lines and ids, but no methods.
+//! [`lockstep`] look like a transport to both sides; they know lines and ids, and when a session is idle.
 
 use crate::transport::Line;
 
@@ -7,6 +7,7 @@ mod compare;
 pub mod launch_options;
 pub mod lockstep;
 mod normalise;
+mod open_requests;
 pub mod player;
 pub mod recorder;
 mod recording;

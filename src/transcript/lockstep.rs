@@ -1,7 +1,7 @@
 //! Paces a recorded client: sends each line when the conversation has reached its place.
 //!
 //! - An answer waits for the agent's request with its id.
-//! - A request or notification waits until everything before it is answered or, with
+//! - A request or notification waits until everything before it is over or, with
 //!   `"_meta": {"modegate/after": N}` in its parameters, for the agent's Nth message.
 //! - A request of the agent that no later line can answer is answered as cancelled.
 //! - After the last line, the last turn runs to its end.
@@ -19,6 +19,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::yield_now;
 
+use super::open_requests::OpenRequests;
 use super::{Shape, WRITE_META, shape, text_of};
 use crate::transport::{Line, Transport};
 
@@ -45,7 +46,7 @@ pub fn start(transport: Transport, determinism: Option<Determinism>) -> Transpor
         to_agent,
         from_agent,
         head: None,
-        open: Vec::new(),
+        open: OpenRequests::default(),
         open_requests: Vec::new(),
         ever_asked: Vec::new(),
         last_fed: None,
@@ -64,6 +65,7 @@ pub fn start(transport: Transport, determinism: Option<Determinism>) -> Transpor
 struct LockstepHead {
     line: Line,
     shape: Shape,
+    message: Value,
     after: Option<u64>,
 }
 
@@ -73,7 +75,7 @@ struct LockstepRun {
     to_agent: mpsc::Sender<Line>,
     from_agent: mpsc::Receiver<String>,
     head: Option<LockstepHead>,
-    open: Vec<String>,
+    open: OpenRequests,
     /// Unanswered requests of the agent.
     open_requests: Vec<String>,
     /// All requests of the agent: a late answer is still sent.
@@ -146,7 +148,7 @@ impl LockstepRun {
             let text = text_of(&line);
             let (shape, message) = shape(&text);
             let after = message["params"]["_meta"]["modegate/after"].as_u64();
-            self.head = Some(LockstepHead { line, shape, after });
+            self.head = Some(LockstepHead { line, shape, message, after });
         }
         Ok(false)
     }
@@ -161,14 +163,14 @@ impl LockstepRun {
     }
 
     async fn feed_head(&mut self) -> Result<(), Gone> {
-        let Some(LockstepHead { mut line, shape, .. }) = self.head.take() else { return Ok(()) };
+        let Some(LockstepHead { mut line, shape, message, .. }) = self.head.take() else { return Ok(()) };
         self.last_fed = None;
         let is_answer = matches!(shape, Shape::Answer(_));
         match shape {
             Shape::Request(id) => {
                 self.last_fed = Some(id.clone());
                 self.requests.push(id.clone());
-                self.open.push(id);
+                self.open.add(id, &message);
             }
             Shape::Answer(id) => self.open_requests.retain(|requested| *requested != id),
             Shape::Other => {}
@@ -256,11 +258,9 @@ impl LockstepRun {
                 self.ever_asked.push(id);
             }
             Shape::Answer(id) => {
-                let is_open = self.open.contains(&id);
+                let is_open = self.open.awaits_answer(&id);
                 let id = if id == "null" && !is_open { self.last_fed.take().unwrap_or(id) } else { id };
-                if let Some(at) = self.open.iter().position(|open| *open == id) {
-                    self.open.remove(at);
-                }
+                self.open.answered(&id, &message);
                 if let Some(session) = message["result"]["sessionId"].as_str()
                     && let Some(at) = self.requests.iter().rposition(|request| *request == id)
                 {
@@ -268,6 +268,7 @@ impl LockstepRun {
                 }
             }
             Shape::Other => {
+                self.open.notified(&message);
                 let withdrawn = message["params"]["requestId"].to_string();
                 self.open_requests.retain(|requested| *requested != withdrawn);
             }

@@ -53,6 +53,9 @@ fn piece(message: &Value) -> Option<&str> {
     update["content"]["text"].as_str()
 }
 
+/// Options that depend on the model.
+const MODEL_OPTIONS: [&str; 2] = ["model", "reasoning_effort"];
+
 fn lane(message: &Value) -> String {
     let params = &message["params"];
     let session = value_text(&params["sessionId"]);
@@ -69,10 +72,18 @@ fn lane(message: &Value) -> String {
                 _ => format!("{session} state"),
             }
         }
-        Some(method) => match &params["toolCall"]["toolCallId"] {
+        Some(method) => match asked_call(params) {
             Value::String(call) => format!("{session} call {call}"),
             _ => format!("{session} {method}"),
         },
+    }
+}
+
+/// The id of the call that a question is about, in either version of the protocol.
+fn asked_call(params: &Value) -> &Value {
+    match &params["toolCall"] {
+        Value::Null => &params["subject"]["toolCall"]["toolCallId"],
+        call => &call["toolCallId"],
     }
 }
 
@@ -96,7 +107,7 @@ impl NormalisedNames {
         let is_call = message.get("method").is_some();
         if is_call && let Some(id) = message.get("id").map(ToString::to_string) {
             // All sessions share one counter, so ids depend on timing.
-            let about = format!("{} {}", message["method"], message["params"]["toolCall"]["toolCallId"]);
+            let about = format!("{} {}", message["method"], asked_call(&message["params"]));
             message["id"] = "${REQUEST}".into();
             self.requests.insert(id, about);
         }
@@ -112,7 +123,9 @@ impl NormalisedNames {
             Value::String(text) => self.text(key, text, is_meta),
             Value::Array(values) => {
                 if key == "configOptions" && !self.with_model {
-                    values.retain(|option| option["id"] != "model" && option["id"] != "reasoning_effort");
+                    values.retain(|option| {
+                        !MODEL_OPTIONS.iter().any(|id| option["id"] == *id || option["configId"] == *id)
+                    });
                 }
                 for value in values {
                     self.value(key, value, is_meta);

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::WRITE_META;
 use super::launch_options::{LaunchOptions, VERSION};
 use super::normalise::is_transient;
+use super::open_requests::OpenRequests;
 use super::recorder::VERSION_KEY;
 
 #[derive(Debug, Default)]
@@ -109,7 +110,7 @@ fn conversation(
     let mut sessions: Vec<NamedRequest> = Vec::new();
     let (mut input, mut asked) = (Vec::<InputLine>::new(), Vec::<RecordedPermission>::new());
     // `sent` counts the messages that a replay sends, too.
-    let (mut requests, mut open, mut sent) = (Vec::<String>::new(), Vec::<String>::new(), 0_u64);
+    let (mut requests, mut open, mut sent) = (Vec::<String>::new(), OpenRequests::default(), 0_u64);
     for RecordingEntry { is_from_agent, mut line, .. } in entries {
         let mut message: Value = serde_json::from_str(&line).unwrap_or_default();
         let id = message.get("id").map(ToString::to_string);
@@ -124,7 +125,7 @@ fn conversation(
             match id {
                 Some(id) if is_call => {
                     requests.push(id.clone());
-                    open.push(id);
+                    open.add(id, &message);
                 }
                 Some(id) => {
                     if let Some(at) = asked.iter().rposition(|asked| asked.id == id) {
@@ -148,8 +149,11 @@ fn conversation(
             asked.push(asked_for(id.clone(), &message));
         }
         sent += u64::from(!is_transient(&message));
+        if is_call {
+            open.notified(&message);
+        }
         if let (false, Some(id)) = (is_call, id) {
-            open.retain(|open| *open != id);
+            open.answered(&id, &message);
             let request = requests.iter().rposition(|request| *request == id);
             if let (Some(session), Some(at)) = (message["result"]["sessionId"].as_str(), request) {
                 sessions.push(NamedRequest { id: session.to_owned(), request: at + 1 });
