@@ -64,8 +64,6 @@ pub struct HostSettings {
     pub policy: PolicyOf,
     pub load_models: ModelCatalogLoader,
     pub binary: Option<PathBuf>,
-    /// Whether clients may have version 2 of the protocol.
-    pub offers_v2: bool,
     /// The only agent under `modegate wrap`, which manages its own login.
     pub wrapped: Option<WrappedAgent>,
 }
@@ -108,10 +106,6 @@ impl Agent {
         Self { context, host, client, first, registry: SharedRegistry::default() }
     }
 
-    pub fn offers_v2(&self) -> bool {
-        self.host.offers_v2
-    }
-
     pub fn client(&self) -> &Client {
         &self.client
     }
@@ -125,6 +119,14 @@ impl Agent {
         self.client.set_zero_based_lines(initialize::has_zero_based_lines(request));
         let models = &self.context.models;
         initialize::response(request, &self.host, models.facts(models.default_model()).images)
+    }
+
+    /// For a client that takes all updates and details, whatever it announced.
+    pub fn accept_all_updates(&self) {
+        let mut registry = self.registry();
+        registry.capabilities.lists_background = true;
+        let updates = &mut registry.updates;
+        (updates.plans, updates.subagents, updates.details) = (true, true, true);
     }
 
     /// The methods of the wrapped agent. None for a client that offers no login in a terminal, because asking costs a

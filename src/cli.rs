@@ -446,7 +446,6 @@ fn take_flags(cli: &mut Cli) -> Flags {
         cwd: cli.cwd.take(),
         eof_grace: cli.eof_grace,
         deterministic: cli.deterministic,
-        offers_v2: cli.serve.experimental_acp_v2,
     }
 }
 

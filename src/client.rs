@@ -22,7 +22,7 @@ use crate::acp::{
 use crate::text::shorten;
 pub use known_clients::{AutomaticConsent, ClientDisplay, KnownClient, known_client};
 pub use request::{ClientQuestion, ClientRequest};
-pub use signal::{SessionSignal, TurnOutcome};
+pub use signal::{BackgroundWork, EndedWork, SessionSignal, TerminalExit, TurnOutcome};
 
 pub mod known_clients;
 mod request;
@@ -38,6 +38,8 @@ pub type ReplySender = oneshot::Sender<Result<Value, ClientError>>;
 pub enum Outgoing {
     /// Dropping the permit admits another streamed update.
     Update(SessionNotification, Option<OwnedSemaphorePermit>),
+    /// Part of the history of a session.
+    Replayed(SessionNotification, Option<OwnedSemaphorePermit>),
     /// Has no form in version 1 of the protocol.
     Signal(SessionId, SessionSignal),
     /// Dropping the reply means that no answer will come.
@@ -104,6 +106,8 @@ pub struct ClientCapabilities {
     pub writes: bool,
     /// The client displays output as a terminal that it does not run (`_meta.terminal_output`).
     pub shows_output: bool,
+    /// The client lists work that goes on in the background, and can end each.
+    pub lists_background: bool,
     pub forms: bool,
     pub urls: bool,
     /// The client answers every permission request without its user.
@@ -172,12 +176,18 @@ impl Client {
     }
 
     /// Drops the update if the client is gone; the end of the connection stops the session.
-    pub fn update(
-        &self,
-        session_id: SessionId,
-        mut update: Update,
-        send_permit: Option<OwnedSemaphorePermit>,
-    ) {
+    pub fn update(&self, session_id: SessionId, update: Update, send_permit: Option<OwnedSemaphorePermit>) {
+        let notification = SessionNotification { session_id, update: self.adapted(update) };
+        let _ = self.outgoing.send(Outgoing::Update(notification, send_permit));
+    }
+
+    /// Like [`Self::update`], for an update of the history.
+    pub fn replay(&self, session_id: SessionId, update: Update, send_permit: Option<OwnedSemaphorePermit>) {
+        let notification = SessionNotification { session_id, update: self.adapted(update) };
+        let _ = self.outgoing.send(Outgoing::Replayed(notification, send_permit));
+    }
+
+    fn adapted(&self, mut update: Update) -> Update {
         if self.has_zero_based_lines()
             && let Update::Schema(update) = &mut update
         {
@@ -189,7 +199,7 @@ impl Client {
                 _ => {}
             }
         }
-        let _ = self.outgoing.send(Outgoing::Update(SessionNotification { session_id, update }, send_permit));
+        update
     }
 
     pub fn signal(&self, session_id: SessionId, signal: SessionSignal) {

@@ -95,8 +95,6 @@ pub struct Flags {
     /// Seconds that turns may continue after the end of the input.
     pub eof_grace: Option<f64>,
     pub deterministic: bool,
-    /// Version 2 of ACP, which `modegate wrap` does not have.
-    pub offers_v2: bool,
     pub wrapped: Option<(String, ExternalAgentDefinition)>,
     /// The file of `--record`.
     pub record: Option<PathBuf>,
@@ -109,7 +107,6 @@ pub struct Config {
     pub cwd: PathBuf,
     pub eof_grace: Duration,
     deterministic: bool,
-    offers_v2: bool,
     exits: ExitSettings,
     steering: Option<bool>,
     max_modes: Vec<Arc<Mode>>,
@@ -224,7 +221,6 @@ impl Config {
             cwd,
             eof_grace,
             deterministic,
-            offers_v2: flags.offers_v2,
             max_modes,
             policies,
             environment,
@@ -366,7 +362,6 @@ impl Config {
             definition: definition.clone(),
             cwd: self.cwd.clone(),
         });
-        let offers_v2 = self.offers_v2 && wrapped_agent.is_none();
         let wrapped =
             self.wrapped.map(|(id, external_agent)| Arc::new(AgentRegistry::wrapping(&id, external_agent)));
         let policy: PolicyOf = Arc::new(move |cwd| {
@@ -384,7 +379,7 @@ impl Config {
             Arc::new(move || providers.catalog())
         };
         let (host, retention) =
-            (HostSettings { policy, load_models, binary, offers_v2, wrapped: wrapped_agent }, self.retention);
+            (HostSettings { policy, load_models, binary, wrapped: wrapped_agent }, self.retention);
         Ok(Runtime { context, host, determinism, retention })
     }
 }

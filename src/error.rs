@@ -62,6 +62,10 @@ impl AgentError {
         Self::InvalidParams { message: message.into(), data }
     }
 
+    pub fn not_cancellable(what: &str, id: &str) -> Self {
+        Self::invalid_params(format!("the {what} {id:?} cannot be cancelled now"), json!({ "id": id }))
+    }
+
     pub fn code(&self) -> i32 {
         match self {
             Self::NotJson => -32700,

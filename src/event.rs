@@ -167,6 +167,8 @@ pub struct ToolCallUpdateEvent {
     pub denied: Option<Cow<'static, str>>,
     /// Of a command that ran to its end: its exit status, or 128 and its signal, as in shells.
     pub exit_code: Option<i32>,
+    /// Cancelled before its end: by the user, or by a mode that denies it.
+    pub was_cancelled: bool,
 }
 
 /// A title that replaces that of the call.
@@ -200,7 +202,16 @@ impl ToolCallUpdateEvent {
 
     pub fn in_progress(id: ToolCallId) -> Self {
         let status = ToolCallStatus::InProgress;
-        Self { id, status, title: None, content: None, result: None, denied: None, exit_code: None }
+        Self {
+            id,
+            status,
+            title: None,
+            content: None,
+            result: None,
+            denied: None,
+            exit_code: None,
+            was_cancelled: false,
+        }
     }
 
     pub fn failed(id: ToolCallId, text: impl Into<String>) -> Self {
@@ -208,6 +219,11 @@ impl ToolCallUpdateEvent {
         let content = Some(vec![ToolContent::middle(&text)]);
         let status = ToolCallStatus::Failed;
         Self { status, content, result: Some(text), ..Self::in_progress(id) }
+    }
+
+    #[must_use]
+    pub fn cancelled(self, was_cancelled: bool) -> Self {
+        Self { was_cancelled, ..self }
     }
 }
 

@@ -17,6 +17,8 @@ pub struct Permit {
     pub cancel: CancellationToken,
     /// Cancelled when a mode denies the effect or the session ends, even if the call was cancelled before.
     pub denied: CancellationToken,
+    /// Cancelled when the user cancels this call alone.
+    pub withdrawn: CancellationToken,
     pub effect: Effect,
     /// Server hint on which the permission decision rests.
     pub claim: Option<Claim>,
@@ -68,6 +70,7 @@ struct RunningCall {
     turn: u64,
     cancel: CancellationToken,
     denied: CancellationToken,
+    withdrawn: CancellationToken,
     released: CancellationToken,
     over: oneshot::Receiver<Unconfirmed>,
     is_unconfirmed: bool,
@@ -77,6 +80,12 @@ struct RunningCall {
 pub struct Ended {
     pub confirmed: Vec<ToolCallId>,
     pub unconfirmed: Vec<ToolCallId>,
+}
+
+impl Ended {
+    pub fn contains(&self, call: &ToolCallId) -> bool {
+        self.confirmed.contains(call) || self.unconfirmed.contains(call)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -99,7 +108,7 @@ impl Gate {
         self.remove_finished();
         let (to_gate, over) = oneshot::channel();
         let cancel = if facts.is_background { self.session.child_token() } else { cancel.child_token() };
-        let (denied, released) = (CancellationToken::new(), CancellationToken::new());
+        let [denied, withdrawn, released] = std::array::from_fn(|_| CancellationToken::new());
         let (effect, claim) = (facts.effect, facts.claim.clone());
         self.next += 1;
         self.running.insert(
@@ -110,6 +119,7 @@ impl Gate {
                 turn,
                 cancel: cancel.clone(),
                 denied: denied.clone(),
+                withdrawn: withdrawn.clone(),
                 released: released.clone(),
                 over,
                 is_unconfirmed: false,
@@ -118,6 +128,7 @@ impl Gate {
         Permit {
             cancel,
             denied,
+            withdrawn,
             effect,
             claim,
             files: None,
@@ -164,15 +175,31 @@ impl Gate {
         });
     }
 
+    /// Cancels the running effect of one call. Returns false if there is none.
+    pub fn withdraw(&mut self, call: &ToolCallId) -> bool {
+        self.remove_finished();
+        let mut running = self.running.values().filter(|running| {
+            running.call_id == *call && !running.is_unconfirmed && !running.facts.is_background
+        });
+        let Some(running) = running.next() else { return false };
+        running.withdrawn.cancel();
+        running.cancel.cancel();
+        true
+    }
+
     /// Ends the selected effects and waits up to `deadline` for all of them.
     pub async fn end(&mut self, is_denied: impl Fn(&CallFacts) -> bool, deadline: Duration) -> Ended {
         self.end_matching(|running| is_denied(&running.facts), deadline).await
     }
 
-    /// Ends the effects of a turn. A cancelled call of an MCP server stays with its server until a mode
-    /// denies it.
-    pub async fn end_turn(&mut self, turn: u64, deadline: Duration) -> Ended {
-        self.end_matching(|running| running.turn == turn && !is_at_server(running), deadline).await
+    /// Ends the effects of a turn, and its background effects unless the turn `keeps_background`. A cancelled call
+    /// of an MCP server stays with its server until a mode denies it.
+    pub async fn end_turn(&mut self, turn: u64, keeps_background: bool, deadline: Duration) -> Ended {
+        let is_kept = |facts: &CallFacts| keeps_background && facts.is_background;
+        let is_ended = |running: &RunningCall| {
+            running.turn == turn && !is_at_server(running) && !is_kept(&running.facts)
+        };
+        self.end_matching(is_ended, deadline).await
     }
 
     async fn end_matching(&mut self, is_selected: impl Fn(&RunningCall) -> bool, timeout: Duration) -> Ended {

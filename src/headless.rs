@@ -327,7 +327,9 @@ async fn take<O: Write, P: Write>(
     session: &SessionHandle,
 ) -> std::io::Result<()> {
     match message {
-        Outgoing::Update(notification, _room) => view.update(&notification.update),
+        Outgoing::Update(notification, _room) | Outgoing::Replayed(notification, _room) => {
+            view.update(&notification.update)
+        }
         Outgoing::Barrier(stored) => {
             let _ = stored.await;
             Ok(())

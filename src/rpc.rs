@@ -232,9 +232,6 @@ impl Connection {
             self.progress.has_other_requests |= self.progress.version.is_some();
             return if self.v2.is_some() { check_id(id).map(|()| None) } else { Ok(None) };
         }
-        if !self.agent.offers_v2() {
-            return Ok(Some(Version::One));
-        }
         let version = negotiation::choose(params, self.progress)?;
         if version == Version::Two {
             check_id(id)?;
@@ -311,7 +308,9 @@ impl Connection {
             tracing::debug!(id = id.get(), "ignored an answer to nothing");
             return;
         };
-        self.ready.extend(self.v2.as_mut().and_then(|encoder| encoder.question_closed(number)));
+        if let Some(encoder) = &mut self.v2 {
+            self.ready.extend(encoder.question_closed(number));
+        }
         let outcome = match outcome {
             Ok(result) => {
                 serde_json::from_str(result.get()).map_err(|error| ClientError::Malformed(error.to_string()))
@@ -345,12 +344,18 @@ impl Connection {
     fn encode(&mut self, message: Outgoing) -> Option<String> {
         match message {
             Outgoing::Update(notification, _room) if self.v2.is_some() => {
+                self.ready.extend(self.v2.as_mut()?.update(notification));
+                self.ready.pop_front()
+            }
+            Outgoing::Replayed(notification, _room) if self.v2.is_some() => {
                 self.ready.extend(v2::update_lines(notification));
                 self.ready.pop_front()
             }
-            Outgoing::Update(notification, _room) => Some(update_line(&notification)),
+            Outgoing::Update(notification, _room) | Outgoing::Replayed(notification, _room) => {
+                Some(update_line(&notification))
+            }
             Outgoing::Signal(session, signal) => {
-                self.ready.extend(self.v2.as_mut()?.signal(&session, signal));
+                self.ready.extend(self.v2.as_mut()?.signal(session, signal));
                 self.ready.pop_front()
             }
             Outgoing::Request { id, request, reply } => {
@@ -366,7 +371,14 @@ impl Connection {
             }
             Outgoing::Withdraw(id) => {
                 self.pending.remove(&id)?;
-                self.ready.extend(self.v2.as_mut().and_then(|encoder| encoder.question_closed(id)));
+                let mut is_unsent = false;
+                if let Some(encoder) = &mut self.v2 {
+                    is_unsent = encoder.take_back_question(id);
+                    self.ready.extend(encoder.question_closed(id));
+                }
+                if is_unsent {
+                    return self.ready.pop_front();
+                }
                 let params = CancelRequestNotification::new(RequestId::Number(id.cast_signed()));
                 Some(json_rpc::call_line(None, dispatch::CANCEL_REQUEST, &params))
             }

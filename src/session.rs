@@ -29,10 +29,11 @@ pub use command::parse::is_reserved_name;
 pub use command::user_command::UserCommand;
 pub use handle::{
     ChangeSoFar, Closed, CommandEnd, DiffKind, EndReason, LastTurn, PromptEnd, PromptOptions, SessionHandle,
-    SessionSnapshot, Undone,
+    Undone,
 };
 pub use mode::ancestry::Ancestry;
 pub use mode::effect::{HEAD_META, ModeEffect, head_meta, valid_modes};
+pub use session_snapshot::SessionSnapshot;
 pub use subagent::subagents::IDLE_TIMEOUT;
 
 use options::ModelSelection;
@@ -47,6 +48,7 @@ mod mode;
 mod notes;
 pub mod options;
 mod servers;
+mod session_snapshot;
 mod subagent;
 mod turn;
 

@@ -250,7 +250,9 @@ const MAX_DIFF: usize = 32 * 1024;
 impl<W: Write> Run<'_, W> {
     async fn receive(&mut self, message: Outgoing, control: &ControlSocket) -> io::Result<()> {
         match message {
-            Outgoing::Update(notification, _permit) => self.update(&notification.update, control),
+            Outgoing::Update(notification, _permit) | Outgoing::Replayed(notification, _permit) => {
+                self.update(&notification.update, control)
+            }
             Outgoing::Barrier(stored) => {
                 // Sent or dropped.
                 let _ = stored.await;

@@ -89,6 +89,7 @@ pub(super) fn client_capabilities(request: &InitializeRequest) -> ClientCapabili
         reads: client.fs.read_text_file,
         writes: client.fs.write_text_file,
         shows_output: has_meta(client, OUTPUT_META),
+        lists_background: false,
         forms: elicitation.is_some_and(|it| it.form.is_some()),
         urls: elicitation.is_some_and(|it| it.url.is_some()),
         accepts_everything: known.is_some_and(|client| client.consent == AutomaticConsent::Always),
@@ -100,6 +101,9 @@ pub(super) fn optional_updates(request: &InitializeRequest) -> OptionalUpdates {
     OptionalUpdates {
         compactions: session.is_some_and(|it| it.compaction.is_some()),
         notices: session.is_some_and(|it| it.notices.is_some()),
+        plans: request.client_capabilities.plan.is_some(),
+        subagents: request.client_capabilities.subagents.is_some(),
+        details: false,
         display: known(request).map_or(ClientDisplay::UNKNOWN, |client| client.display),
     }
 }

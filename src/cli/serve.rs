@@ -22,9 +22,6 @@ pub(super) struct ServeFlags {
     /// Delay each input line until the agent is ready for it [default if stdin is a file]
     #[arg(long)]
     pub(super) lockstep: bool,
-    /// Let clients choose ACP version 2, which is experimental and incomplete
-    #[arg(long)]
-    pub(super) experimental_acp_v2: bool,
 }
 
 pub(super) async fn run<I, O>(

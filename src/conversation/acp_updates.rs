@@ -12,15 +12,17 @@ use serde_json::{Value, json};
 use super::content::terminal_id;
 use crate::acp::{
     CompactionStatus, CompactionUpdate, ConfigOptionUpdate, ContentBlock, ContentChunk, Cost,
-    CurrentModeUpdate, Diff, MessageId, Meta, Notice, NoticeSeverity, Plan, PlanEntry, SessionConfigOption,
-    SessionId, SessionInfoUpdate, SessionUpdate, Terminal, ToolCall, ToolCallContent, ToolCallId,
+    CurrentModeUpdate, Diff, MessageId, Meta, Notice, NoticeSeverity, SessionConfigOption, SessionId,
+    SessionInfoUpdate, SessionReference, SessionUpdate, Terminal, ToolCall, ToolCallContent, ToolCallId,
     ToolCallLocation, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields, ToolKind, Update, UsageUpdate,
 };
 use crate::client::ClientDisplay;
-use crate::conversation::content::{Location, ToolContent, clip, fitting};
+use crate::conversation::content::{Location, PathChange, ToolContent, clip, fitting};
 use crate::event::{Compaction, NoticeKind, SessionEvent, SwitchOutcome, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::Usage;
 use crate::text::{one_line, without_code_spans};
+
+pub mod plans;
 
 /// Marks messages of Modegate itself, which the model never sees.
 pub const NOTICE_META: &str = "modegate/notice";
@@ -36,6 +38,15 @@ pub const DENIED_META: &str = "modegate/denied";
 
 /// In a session info update: the outcome of a switch that the model requested.
 pub const SWITCH_META: &str = "modegate/mode_switch";
+
+/// In a call's update, for clients that accept details: true if the call was cancelled.
+pub const CANCELLED_META: &str = "modegate/cancelled";
+
+/// In a call's update, for clients that accept details: true if the client may cancel the call.
+pub const CANCELLABLE_META: &str = "modegate/cancellable";
+
+/// In a diff, for clients that accept details: what happens to the file as a whole.
+pub const OPERATION_META: &str = "modegate/operation";
 
 /// In a usage update: token counts of the last request and its reply.
 pub const TOKENS_META: &str = "modegate/tokens";
@@ -54,8 +65,6 @@ const MIN_RAW_OUTPUT: usize = 256;
 
 const RAW_STRING: usize = 2 * 1024;
 
-const PLAN: usize = 32 * 1024;
-
 /// Entries.
 const LOCATIONS: usize = 20;
 
@@ -67,9 +76,15 @@ const TITLE: usize = 200;
 
 /// Updates that only some clients accept, and how the client displays the others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is accepted on its own")]
 pub struct OptionalUpdates {
     pub compactions: bool,
     pub notices: bool,
+    /// Plans have ids, and the plan of a proposed mode change is one of them.
+    pub plans: bool,
+    pub subagents: bool,
+    /// Details in `_meta` that the protocol of the updates has no form for.
+    pub details: bool,
     pub display: ClientDisplay,
 }
 
@@ -100,9 +115,9 @@ pub fn encode(
             send(SessionUpdate::ToolCall(tool_call(call, accepted.display)).into());
         }
         SessionEvent::ToolCallUpdate(update) => {
-            send(SessionUpdate::ToolCallUpdate(tool_call_update(update, accepted.display)).into());
+            send(SessionUpdate::ToolCallUpdate(tool_call_update(update, accepted)).into());
         }
-        SessionEvent::Plan { entries } => send(SessionUpdate::Plan(plan(entries)).into()),
+        SessionEvent::Plan { entries } => send(plans::tasks(entries, accepted.plans)),
         SessionEvent::Title { title } => {
             send(
                 SessionUpdate::SessionInfoUpdate(
@@ -276,21 +291,29 @@ fn call_details(call: &ToolCallEvent, display: ClientDisplay) -> ToolCallUpdate 
     ToolCallUpdate::new(whole.tool_call_id, fields)
 }
 
-fn tool_call_update(update: &ToolCallUpdateEvent, display: ClientDisplay) -> ToolCallUpdate {
+fn tool_call_update(update: &ToolCallUpdateEvent, accepted: OptionalUpdates) -> ToolCallUpdate {
     let mut fields = ToolCallUpdateFields::new().status(update.status);
     let title = update.title.as_ref();
-    fields.title = title.map(|title| shown_title(&title.text, title.has_code_spans, display));
+    fields.title = title.map(|title| shown_title(&title.text, title.has_code_spans, accepted.display));
     if let Some(content) = &update.content {
-        fields = fields.content(content.iter().map(tool_call_content).collect::<Vec<_>>());
+        fields = fields.content(shown_content(content, accepted));
         fields.locations = changed_lines(content);
     }
     if update.exit_code.is_some() || update.status == ToolCallStatus::Failed {
         let room = RESULT.saturating_sub(json_length(&fields.content));
         fields.raw_output = raw_output(update, room);
     }
-    let denied = update.denied.as_deref().map(|rule| Value::from(clip(rule, RAW_STRING)));
-    let meta = denied.map(|rule| Meta::from_iter([(DENIED_META.to_owned(), rule)]));
-    ToolCallUpdate::new(update.id.clone(), fields).meta(meta)
+    let denied = update.denied.as_deref().map(|rule| (DENIED_META, Value::from(clip(rule, RAW_STRING))));
+    let details = accepted.details.then(|| {
+        [
+            (CANCELLED_META, update.was_cancelled),
+            (CANCELLABLE_META, update.status == ToolCallStatus::InProgress),
+        ]
+    });
+    let details = details.into_iter().flatten().filter(|(_, is_true)| *is_true);
+    let members = denied.into_iter().chain(details.map(|(key, _)| (key, Value::Bool(true))));
+    let meta: Meta = members.map(|(key, value)| (key.to_owned(), value)).collect();
+    ToolCallUpdate::new(update.id.clone(), fields).meta((!meta.is_empty()).then_some(meta))
 }
 
 fn json_length(value: &impl Serialize) -> usize {
@@ -352,8 +375,8 @@ pub fn set_cost(update: &mut Update, total: Option<u64>) {
     }
 }
 
-pub fn progress(id: ToolCallId, content: &ToolContent) -> Update {
-    let fields = ToolCallUpdateFields::new().content(vec![tool_call_content(content)]);
+pub fn progress(id: ToolCallId, content: &[ToolContent], accepted: OptionalUpdates) -> Update {
+    let fields = ToolCallUpdateFields::new().content(shown_content(content, accepted));
     SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(id, fields)).into()
 }
 
@@ -367,11 +390,11 @@ pub fn call_for_permission(
     call: &ToolCallEvent,
     preview: &[ToolContent],
     claim: Option<&str>,
-    display: ClientDisplay,
+    accepted: OptionalUpdates,
 ) -> ToolCallUpdate {
     let name = &call.name;
-    let mut call = tool_call(call, display);
-    call.content = preview.iter().map(tool_call_content).collect();
+    let mut call = tool_call(call, accepted.display);
+    call.content = shown_content(preview, accepted);
     call.locations = changed_lines(preview).unwrap_or(call.locations);
     if let Some(server) = claim {
         call.content.insert(0, claim_warning(server, name).into());
@@ -387,25 +410,34 @@ pub fn claim_warning(server: &str, tool: &str) -> String {
     )
 }
 
-/// Encodes tool content, whose size the tools have limited.
+/// Encodes the content of a call, whose size the tools have limited. Operations are details.
+fn shown_content(content: &[ToolContent], accepted: OptionalUpdates) -> Vec<ToolCallContent> {
+    let shown = content.iter().filter(|content| match content {
+        ToolContent::Operation(_) => accepted.details,
+        ToolContent::Session(_) => accepted.subagents,
+        _ => true,
+    });
+    shown.map(tool_call_content).collect()
+}
+
 pub fn tool_call_content(content: &ToolContent) -> ToolCallContent {
     match content {
+        ToolContent::Operation(operation) => {
+            let path = match operation {
+                PathChange::Delete(path) => path,
+                PathChange::Move { to, .. } | PathChange::Copy { to, .. } => to,
+            };
+            let meta = Meta::from_iter([(OPERATION_META.to_owned(), json!(operation))]);
+            Diff::new(path.clone(), "").meta(meta).into()
+        }
         ToolContent::Text(text) => text.clone().into(),
         ToolContent::Diff { path, old, new, .. } => {
             Diff::new(path.clone(), new.as_str()).old_text(old.clone()).into()
         }
         ToolContent::Block(block) => ContentBlock::clone(block).into(),
+        ToolContent::Session(session) => ToolCallContent::Session(SessionReference::new(session.clone())),
         ToolContent::Terminal { id, .. } => ToolCallContent::Terminal(Terminal::new(id.clone())),
     }
-}
-
-fn plan(entries: &[PlanEntry]) -> Plan {
-    let budget = PLAN / entries.len().max(1);
-    let mut entries = entries.to_vec();
-    for entry in &mut entries {
-        entry.content = clip(&entry.content, budget).into_owned();
-    }
-    Plan::new(entries)
 }
 
 /// The first lines of the changes; `None` if the content has none, so that the locations stay.

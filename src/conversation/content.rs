@@ -6,6 +6,8 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use crate::acp::{ContentBlock, SessionId, ToolCallId};
 use crate::line_diff::{self, lines};
 
@@ -22,6 +24,14 @@ pub struct Location {
     pub line: Option<u32>,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PathChange {
+    Delete(PathBuf),
+    Move { from: PathBuf, to: PathBuf },
+    Copy { from: PathBuf, to: PathBuf },
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToolContent {
     Text(String),
@@ -34,6 +44,10 @@ pub enum ToolContent {
         line: Option<u32>,
     },
     Block(Box<ContentBlock>),
+    /// What happens to a file as a whole. Its text, if it is known, is a diff of the same call.
+    Operation(PathChange),
+    /// The session of a sub-agent.
+    Session(SessionId),
     /// A display-only terminal. Valid only in the client that created it, while it lives.
     Terminal {
         id: String,
@@ -46,7 +60,9 @@ impl ToolContent {
     pub fn lasting(&self) -> &Self {
         match self {
             Self::Terminal { shown, .. } => shown.lasting(),
-            Self::Text(_) | Self::Diff { .. } | Self::Block(_) => self,
+            Self::Text(_) | Self::Diff { .. } | Self::Block(_) | Self::Operation(_) | Self::Session(_) => {
+                self
+            }
         }
     }
 

@@ -25,7 +25,10 @@ impl CallPreview {
                 let is_shown = if old.is_some() { display.changes } else { display.new_files };
                 (!is_shown).then(|| diff(&path.display().to_string(), old.as_deref(), new))
             }
-            ToolContent::Block(_) | ToolContent::Terminal { .. } => None,
+            ToolContent::Block(_)
+            | ToolContent::Operation(_)
+            | ToolContent::Session(_)
+            | ToolContent::Terminal { .. } => None,
         });
         let text = warning.into_iter().chain(parts).collect::<Vec<_>>().join("\n");
         (!text.is_empty()).then(|| clip(text.trim_end(), TEXT).into_owned() + "\n\n")

@@ -99,14 +99,24 @@ async fn new_session(
 }
 
 /// The session announces its commands after the response.
-pub(super) fn announcing_commands<R: Serialize + Clone>(
+fn announcing_commands<R: Serialize + Clone>(
     agent: &Agent,
     id: &SessionId,
     response: R,
 ) -> Result<ResponsePayload<'static, R>, AgentError> {
+    announcing(agent, id, response, false)
+}
+
+/// The session may send its first updates after the response.
+pub(super) fn announcing<R: Serialize + Clone>(
+    agent: &Agent,
+    id: &SessionId,
+    response: R,
+    has_commands: bool,
+) -> Result<ResponsePayload<'static, R>, AgentError> {
     let session = agent.session(id)?;
     let (payload, answered) = ResponsePayload::success(response).notify_on_completion();
-    session.announce_commands(answered.map(drop).boxed());
+    session.announce(answered.map(drop).boxed(), has_commands);
     Ok(payload)
 }
 

@@ -3,12 +3,14 @@
 //! The sessions below are the same as those of version 1 and know no version. Requests are converted to the
 //! types of version 1, and answers, updates and signals from them.
 
+mod background_work;
 mod dispatch;
 mod encoder;
 mod patch;
 mod requests;
 mod responses;
 mod updates;
+mod user_message;
 
 pub(super) use dispatch::{notifications, requests};
 pub(super) use encoder::{V2Encoder, update_lines};

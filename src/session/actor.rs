@@ -9,17 +9,16 @@ use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::event_log::EventLog;
-use super::handle::{Closed, LastTurn, Mail, Prompt, SessionCommand, SessionHandle, SessionSnapshot};
+use super::handle::{Closed, LastTurn, Mail, Prompt, SessionCommand, SessionHandle};
 use super::notes::Notes;
-use super::options;
 use super::servers::SessionServers;
+use super::session_snapshot::SessionSnapshot;
 use super::{DEADLINE, Origin, SessionContext, SessionInit};
 use crate::client::Client;
 use crate::external_agent::capability::Control;
 use crate::external_agent::requested_call::Readers;
 use crate::external_agent::session::{AgentMessage, ExternalAgentHost, ExternalAgentSession};
 use crate::gate::Gate;
-use crate::mode::Access;
 use crate::session::command::slash_commands;
 use crate::session::history::checkpoint::{Checkpoints, Undoer};
 use crate::session::history::replays::Replays;
@@ -211,7 +210,7 @@ impl Actor {
             ActorEvent::Report(report) => self.report(report),
             ActorEvent::ExternalAgent(message) => self.external_agent_message(message).await,
             ActorEvent::JobEnded(id) => {
-                if let Some(note) = self.jobs.ended(&id).await {
+                if let Some(note) = self.jobs.ended(&id, &self.decider.log).await {
                     self.notes.has_ending = true;
                     self.note_for_model(note);
                 }
@@ -277,28 +276,15 @@ impl Actor {
     }
 
     fn snapshot(&self) -> SessionSnapshot {
-        let policy = &self.decider.policy;
-        let context = &policy.context;
-        let model = Some(&self.models.active.model).filter(|_| policy.agent.external_agent.is_none());
-        let unusable_model =
-            options::unusable_model(&context.modes, &context.models, &policy.mode, &policy.agent);
-        SessionSnapshot {
-            model: model.cloned(),
-            is_fallback: model.is_some_and(|model| context.models.is_fallback(model)),
-            is_read_only: policy.ceilings().modes.iter().any(|mode| mode.access == Access::ReadOnly),
-            modes: options::mode_state(&context.modes, &policy.mode),
-            options: self.options(),
-            head: self.decider.log.head().clone(),
-            has_unrecorded_modes: !policy.unrecorded_modes.is_empty(),
-            unusable_model: unusable_model.filter(|_| model.is_some()),
-            limited_to: policy.limited_to(),
-        }
+        SessionSnapshot::new(&self.decider, &self.models, self.options())
     }
 
     async fn command(&mut self, command: SessionCommand) {
         match command {
             SessionCommand::Prompt(prompt) => self.prompt(prompt).await,
-            SessionCommand::AnnounceCommands(answered) => self.announce_commands(answered).await,
+            SessionCommand::Announce { answered, has_commands } => {
+                self.announce(answered, has_commands).await
+            }
             SessionCommand::TakeBack => {
                 self.withdraw_cancelled();
                 if self.turns.is_cancelled() {
@@ -308,6 +294,19 @@ impl Actor {
             SessionCommand::Cancel => {
                 self.cancel();
                 self.external_agent_message(AgentMessage::TurnCancelled).await;
+            }
+            SessionCommand::CancelCall { call, reply } => {
+                if self.gate.withdraw(&call) {
+                    let _ = reply.send(Ok(()));
+                } else {
+                    self.subagents.cancel_call(&call, reply);
+                }
+            }
+            SessionCommand::CancelTerminal { terminal, reply } => {
+                let _ = reply.send(self.jobs.stop(&terminal, &self.decider.log).await);
+            }
+            SessionCommand::Commands(reply) => {
+                let _ = reply.send(self.commands());
             }
             SessionCommand::SetMode { mode, source, reply } => {
                 let outcome = self.change_mode(&mode, source).await;
@@ -473,6 +472,7 @@ impl Actor {
         while let Some(message) = self.external_agent.next().now_or_never().flatten() {
             self.external_agent_message(message).await;
         }
+        self.show_ended_work(&ended).await;
         subagents::end_calls(&mut self.decider.log);
         if !ended.unconfirmed.is_empty() {
             tracing::warn!(

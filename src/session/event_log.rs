@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::{OptionalUpdates, SessionContext};
+use super::{OptionalUpdates, SessionContext, head_meta};
 use crate::acp::{
     MessageId, PermissionOption, RequestPermissionRequest, RequestPermissionResponse, SessionConfigOption,
     SessionId, SessionModeId, SessionUpdate, ToolCallId, ToolCallStatus, ToolCallUpdate, Update,
 };
 use crate::chain::{Head, Link};
-use crate::client::{Client, ClientError, SessionSignal};
+use crate::client::{Client, ClientError, SessionSignal, TurnOutcome};
 use crate::conversation::message_breaks::MessageBreaks;
 use crate::conversation::open_calls::is_end;
 use crate::conversation::{Conversation, acp_updates, cost_after};
@@ -115,6 +115,10 @@ impl EventLog {
     /// A call that the client has seen and that has not ended.
     pub(super) fn open_call(&self, call: &ToolCallId) -> Option<&ToolCallEvent> {
         self.conversation.open_calls.get(call)
+    }
+
+    pub(super) fn accepted(&self) -> OptionalUpdates {
+        self.updates
     }
 
     /// Number of the current turn, or of the last one.
@@ -381,6 +385,13 @@ impl EventLog {
         self.client.request_permission(RequestPermissionRequest::new(self.id.clone(), call, options))
     }
 
+    /// Tells the client of the end of a turn, whose answer is sent after it.
+    pub(super) fn signal_end(&self, outcome: TurnOutcome) {
+        let is_new = matches!(outcome, TurnOutcome::Stopped(_)) && self.acked != self.head.length;
+        let meta = is_new.then(|| head_meta(&self.head));
+        self.signal(SessionSignal::TurnEnded { outcome, meta });
+    }
+
     pub(super) fn signal(&self, signal: SessionSignal) {
         self.client.signal(self.id.clone(), signal);
     }
@@ -388,6 +399,10 @@ impl EventLog {
     /// Sends an update that is not recorded.
     pub(super) fn send(&self, update: impl Into<Update>, send_permit: Option<OwnedSemaphorePermit>) {
         self.client.update(self.id.clone(), update.into(), send_permit);
+    }
+
+    pub(super) fn replay(&self, update: Update, send_permit: Option<OwnedSemaphorePermit>) {
+        self.client.replay(self.id.clone(), update, send_permit);
     }
 
     /// Shows the text that a question about a call is about, without recording it.

@@ -15,17 +15,19 @@ use tokio_util::sync::CancellationToken;
 use super::ModeEffect;
 use super::options;
 use crate::acp::{
-    ContentBlock, MessageId, SessionConfigId, SessionConfigOption, SessionConfigOptionValue, SessionModeId,
-    SessionModeState, SetSessionConfigOptionResponse, SetSessionModeResponse, StopReason, ToolCallId,
+    AvailableCommand, ContentBlock, MessageId, SessionConfigId, SessionConfigOption,
+    SessionConfigOptionValue, SessionModeId, SetSessionConfigOptionResponse, SetSessionModeResponse,
+    StopReason, ToolCallId,
 };
 use crate::chain::Head;
 use crate::conversation::system_prompt::ClientPrompt;
 use crate::error::AgentError;
 use crate::gate::{Ended, Gate};
-use crate::model::{Effort, ModelId, TraceContext};
+use crate::model::{Effort, TraceContext};
 use crate::permission::AskReason;
 use crate::process::HostPattern;
 use crate::session::insertion::PromptInsertion;
+use crate::session::session_snapshot::SessionSnapshot;
 use crate::store::ModeSource;
 use crate::workspace::Workspace;
 
@@ -40,8 +42,23 @@ pub(super) enum SessionCommand {
     Prompt(Prompt),
     TakeBack,
     Cancel,
-    /// Announces the slash commands once the future completes.
-    AnnounceCommands(BoxFuture<'static, ()>),
+    /// The session may send what it has to say at its start once `answered` completes.
+    Announce {
+        answered: BoxFuture<'static, ()>,
+        /// True if the answer has the slash commands.
+        has_commands: bool,
+    },
+    Commands(oneshot::Sender<Vec<AvailableCommand>>),
+    /// Cancels one call that runs.
+    CancelCall {
+        call: ToolCallId,
+        reply: oneshot::Sender<Result<(), AgentError>>,
+    },
+    /// Ends the command of a terminal that works in the background.
+    CancelTerminal {
+        terminal: String,
+        reply: oneshot::Sender<Result<(), AgentError>>,
+    },
     SetMode {
         mode: SessionModeId,
         source: ModeSource,
@@ -132,22 +149,6 @@ pub enum DiffKind {
     Created,
     Changed,
     Deleted,
-}
-
-#[derive(Debug)]
-pub struct SessionSnapshot {
-    pub modes: SessionModeState,
-    pub options: Vec<SessionConfigOption>,
-    pub head: Head,
-    pub has_unrecorded_modes: bool,
-    /// `None` if an external agent answers.
-    pub model: Option<ModelId>,
-    pub is_fallback: bool,
-    pub is_read_only: bool,
-    /// Says why the model that the mode or the agent names cannot be used.
-    pub unusable_model: Option<String>,
-    /// Mode that limits the session, and why, if the session's mode would allow more.
-    pub limited_to: Option<(String, &'static str)>,
 }
 
 /// Effect (`None` if the mode was active already), options, and the chain's head if new to the client.
@@ -433,10 +434,25 @@ impl SessionHandle {
     }
 
     /// Waits for `answered`, because clients drop updates for sessions that they do not know yet.
-    pub fn announce_commands(&self, answered: BoxFuture<'static, ()>) {
-        if self.post(SessionCommand::AnnounceCommands(answered)).is_err() {
-            tracing::warn!("a session ended before its commands were announced");
+    pub fn announce(&self, answered: BoxFuture<'static, ()>, has_commands: bool) {
+        if self.post(SessionCommand::Announce { answered, has_commands }).is_err() {
+            tracing::warn!("a session ended before it was announced");
         }
+    }
+
+    /// The slash commands.
+    pub async fn commands(&self) -> Result<Vec<AvailableCommand>, AgentError> {
+        self.ask(SessionCommand::Commands).await
+    }
+
+    /// Cancels one call that runs. Its end follows as an update.
+    pub async fn cancel_call(&self, call: ToolCallId) -> Result<(), AgentError> {
+        self.ask(|reply| SessionCommand::CancelCall { call, reply }).await?
+    }
+
+    /// Ends the command of a terminal that works in the background. Its end follows as an update.
+    pub async fn cancel_terminal(&self, terminal: String) -> Result<(), AgentError> {
+        self.ask(|reply| SessionCommand::CancelTerminal { terminal, reply }).await?
     }
 
     /// Returns `None` if the session was gone already.
@@ -463,6 +479,8 @@ impl SessionHandle {
             SessionCommand::Cancel
             | SessionCommand::TakeBack
             | SessionCommand::Tighten(_)
+            | SessionCommand::CancelCall { .. }
+            | SessionCommand::CancelTerminal { .. }
             | SessionCommand::Close(_) => None,
             _ => Some(Arc::clone(&self.slots).try_acquire_owned().map_err(|_| {
                 let text = "too many requests wait for this session: wait for some answers first";

@@ -96,11 +96,12 @@ fn write_call(call: &ToolCallEvent) -> Value {
 }
 
 fn write_update(update: &ToolCallUpdateEvent) -> Value {
-    let ToolCallUpdateEvent { id, status, title, content, result, denied, exit_code } = update;
+    let ToolCallUpdateEvent { id, status, title, content, result, denied, exit_code, was_cancelled } = update;
     let content = content.as_ref().map(|all| all.iter().map(write_content).collect::<Vec<_>>());
     let body = json!({ "id": id, "status": status, "content": content, "result": result, "denied": denied });
     let title = title.as_ref().map(|title| json!({ "text": title.text, "code_spans": title.has_code_spans }));
-    with(with(body, "title", title.as_ref()), "exit_code", exit_code.as_ref())
+    let body = with(with(body, "title", title.as_ref()), "exit_code", exit_code.as_ref());
+    with(body, "cancelled", was_cancelled.then_some(&true))
 }
 
 fn write_compaction(id: &str, stage: &Compaction) -> Value {
@@ -126,6 +127,8 @@ fn write_content(content: &ToolContent) -> Value {
             json!({ "path": path.to_string_lossy(), "old": old, "new": new, "line": line })
         }
         ToolContent::Block(block) => json!({ "block": block }),
+        ToolContent::Operation(operation) => json!({ "operation": operation }),
+        ToolContent::Session(session) => json!({ "session": session }),
         // The terminal ends with its client.
         ToolContent::Terminal { .. } => write_content(content.lasting()),
     }
@@ -238,6 +241,7 @@ fn read_update(body: &mut EventBody) -> Result<ToolCallUpdateEvent, String> {
         result: body.take("result")?,
         denied: body.take::<Option<String>>("denied")?.map(Into::into),
         exit_code: body.take("exit_code")?,
+        was_cancelled: body.take::<Option<bool>>("cancelled")?.unwrap_or_default(),
     })
 }
 
@@ -252,6 +256,12 @@ fn read_content(map: Map<String, Value>) -> Result<ToolContent, String> {
     }
     if let Some(block) = body.take("block")? {
         return Ok(ToolContent::Block(block));
+    }
+    if let Some(operation) = body.take("operation")? {
+        return Ok(ToolContent::Operation(operation));
+    }
+    if let Some(session) = body.take("session")? {
+        return Ok(ToolContent::Session(session));
     }
     Ok(ToolContent::Diff {
         path: body.take::<String>("path")?.into(),
@@ -298,9 +308,10 @@ impl EventBody {
 mod tests {
     use super::*;
     use crate::acp::{
-        ContentBlock, MessageId, PlanEntry, PlanEntryPriority, PlanEntryStatus, SessionModeId, StopReason,
-        ToolCallId, ToolCallStatus, ToolKind,
+        ContentBlock, MessageId, PlanEntry, PlanEntryPriority, PlanEntryStatus, SessionId, SessionModeId,
+        StopReason, ToolCallId, ToolCallStatus, ToolKind,
     };
+    use crate::conversation::content::PathChange;
     use crate::event::InstructionSource;
 
     fn check(event: &SessionEvent) {
@@ -325,14 +336,21 @@ mod tests {
             is_announced: true,
         };
         let diff = ToolContent::Diff { path: "/w/a".into(), old: None, new: text(), line: Some(3) };
+        let moved = ToolContent::Operation(PathChange::Move { from: "/w/a".into(), to: "/w/b".into() });
         let update = ToolCallUpdateEvent {
             id: ToolCallId::new("c"),
             status: ToolCallStatus::Failed,
             title: Some(CallTitle { text: text(), has_code_spans: true }),
-            content: Some(vec![ToolContent::Text(text()), diff]),
+            content: Some(vec![
+                ToolContent::Text(text()),
+                diff,
+                moved,
+                ToolContent::Session(SessionId::new("s")),
+            ]),
             result: Some(text()),
             denied: Some("access".into()),
             exit_code: Some(3),
+            was_cancelled: true,
         };
         let done = Compaction::Done { summary: text(), preamble: text(), retained: 3 };
         let entry = PlanEntry::new("Look", PlanEntryPriority::High, PlanEntryStatus::InProgress);

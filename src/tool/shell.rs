@@ -12,7 +12,7 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 
 use self::command_line::CommandLine;
-use self::job::{JobEnd, JobNotes, JobSandbox, JobSpec};
+use self::job::{JobEnd, JobNotes, JobSandbox, JobSpec, OutputWatcher};
 use self::snapshot::{begin, report_when_done};
 use super::agent::background::BackgroundRole;
 use super::{Job, PreparedCall, Preview, RunContext, SessionState, Tool, ToolError, ToolOutput, ToolSpec};
@@ -29,7 +29,7 @@ use crate::workspace::{Outputs, Workspace};
 pub(super) mod command_line;
 pub mod job;
 pub(super) mod jobs;
-mod output_terminal;
+pub mod output_terminal;
 pub mod snapshot;
 
 /// Default and maximum timeout of a call, in seconds.
@@ -284,11 +284,9 @@ impl ShellCommand {
             snapshot.map(|(running, snapshot)| report_when_done(snapshot, running, &job, changes));
         // In a deterministic run `progress` is `None`: streamed output would depend on timing.
         let job_snapshot = if is_terminal && progress.is_some() {
-            let mut streamed_job = job.clone();
-            let (job_snapshot, ()) = tokio::join!(
-                job.over(),
-                output_terminal::stream(&client_io, &mut streamed_job, INTERVAL, &cancel)
-            );
+            let output = OutputWatcher::of(&job);
+            let (job_snapshot, ()) =
+                tokio::join!(job.over(), output_terminal::stream(&client_io, output, INTERVAL, &cancel));
             job_snapshot
         } else {
             tokio::select! {

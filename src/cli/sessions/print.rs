@@ -179,6 +179,7 @@ pub(super) fn markdown(stored: &StoredEvent, output: &mut impl Write) -> io::Res
             writeln!(output, "{}, {}:\n", update.id, json!(update.status).as_str().unwrap_or_default())?;
             for content in update.content.iter().flatten() {
                 let (kind, text) = match content.lasting() {
+                    ToolContent::Operation(_) | ToolContent::Session(_) => continue,
                     ToolContent::Text(text) => ("", text.clone()),
                     ToolContent::Diff { path, old, new, .. } => ("diff", diff(path, old.as_deref(), new)),
                     ToolContent::Block(block) => ("", kind_of(block)),

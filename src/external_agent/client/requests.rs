@@ -119,6 +119,7 @@ mod tests {
 
     const ALL: ClientCapabilities = ClientCapabilities {
         shows_output: false,
+        lists_background: false,
         answers: true,
         reads: true,
         writes: true,

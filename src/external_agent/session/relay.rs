@@ -104,7 +104,10 @@ impl ExternalAgentRelay {
                 }
             };
             let passed = match message {
-                Some(Outgoing::Update(notification, send_permit)) => {
+                Some(
+                    Outgoing::Update(notification, send_permit)
+                    | Outgoing::Replayed(notification, send_permit),
+                ) => {
                     let passed = self.update(notification.update, &mut state).await;
                     drop(send_permit);
                     passed

@@ -10,12 +10,12 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::requests::{self, OpenRequest};
-use super::responses;
-use crate::acp::{CloseSessionRequest, DeleteSessionRequest, SessionConfigId, SessionId, v2};
+use super::{responses, updates};
+use crate::acp::{CloseSessionRequest, DeleteSessionRequest, SessionConfigId, SessionId, ToolCallId, v2};
 use crate::agent::Agent;
 use crate::client::SessionSignal;
 use crate::error::AgentError;
-use crate::rpc::dispatch::{announcing_commands, row, row_with_payload, steers};
+use crate::rpc::dispatch::{announcing, row, row_with_payload, steers};
 use crate::session::{PromptOptions, TraceContext};
 
 /// The agent, as clients of version 2 see it.
@@ -41,9 +41,12 @@ impl V2Agent {
 pub(in crate::rpc) fn requests(agent: Arc<Agent>) -> Methods {
     let mut table = RpcModule::new(V2Agent { agent, is_logged_out: AtomicBool::new(false) });
     row(&mut table, "initialize", |context: Arc<V2Agent>, params: Value, _| async move {
-        let response = context.agent.initialize(&requests::initialize(params)?);
+        let request = requests::initialize(params)?;
+        let mut response = context.agent.initialize(&request);
+        response.auth_methods.extend(context.agent.wrapped_auth_methods(&request).await);
         // In version 2, all clients count lines from 1.
         context.agent.client().set_zero_based_lines(false);
+        context.agent.accept_all_updates();
         Ok(responses::initialize(&response))
     });
     row(&mut table, "auth/login", |context, request, _| login(context, request));
@@ -83,6 +86,24 @@ pub(in crate::rpc) fn requests(agent: Arc<Agent>) -> Methods {
             Ok(responses::set_option(session.set_config_option(option, value).await?))
         },
     );
+    row(
+        &mut table,
+        "tool_call/cancel",
+        |context: Arc<V2Agent>, request: v2::CancelToolCallRequest, _| async move {
+            let session = context.agent.session(&SessionId::new(request.session_id.0))?;
+            session.cancel_call(ToolCallId::new(request.tool_call_id.0)).await?;
+            Ok(v2::CancelToolCallResponse::new())
+        },
+    );
+    row(
+        &mut table,
+        "terminal/cancel",
+        |context: Arc<V2Agent>, request: v2::CancelTerminalRequest, _| async move {
+            let session = context.agent.session(&SessionId::new(request.session_id.0))?;
+            session.cancel_terminal(request.terminal_id.0.to_string()).await?;
+            Ok(v2::CancelTerminalResponse::new())
+        },
+    );
     table.into()
 }
 
@@ -117,7 +138,8 @@ async fn new_session(
     let id = response.session_id.clone();
     // Store first: any process may load a session whose id it knows.
     context.agent.session(&id)?.recorded().await;
-    announcing_commands(&context.agent, &id, responses::new_session(response))
+    let commands = context.agent.session(&id)?.commands().await?;
+    announcing(&context.agent, &id, responses::new_session(response, commands), true)
 }
 
 /// The state of the session precedes the answer.
@@ -128,7 +150,10 @@ async fn resume_session(
     context.check_login()?;
     let (id, response) = match requests::resume_session(request)? {
         OpenRequest::Load(request) => {
-            let response = context.agent.load_session(&request).await?;
+            let id = &request.session_id;
+            context.signal(id, SessionSignal::ReplayRequested);
+            let response = context.agent.load_session(&request).await;
+            let response = response.inspect_err(|_| context.signal(id, SessionSignal::ReplayFailed))?;
             (request.session_id, responses::loaded(response))
         }
         OpenRequest::Resume(request) => {
@@ -136,8 +161,9 @@ async fn resume_session(
             (request.session_id, responses::resumed(response))
         }
     };
+    let commands = context.agent.session(&id)?.commands().await?;
     context.signal(&id, SessionSignal::StateRequested);
-    announcing_commands(&context.agent, &id, response)
+    announcing(&context.agent, &id, response.available_commands(updates::commands(commands)), true)
 }
 
 /// Closing a session that is not open succeeds.

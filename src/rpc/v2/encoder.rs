@@ -1,71 +1,144 @@
-//! Encodes messages to a client of version 2, and knows which sessions run and which wait for the user. Pure.
+//! Encodes messages to a client of version 2, and knows which sessions run, wait for the user or replay their
+//! history, and what works in their background. Pure.
 //!
 //! A session is idle unless a turn has begun. While a question of a turn is open, it requires action.
 
 use std::collections::HashMap;
 
+use super::background_work;
 use super::updates;
-use crate::acp::{ContentBlock, RequestPermissionRequest, SessionId, SessionNotification, StopReason, v2};
+use super::user_message::user_message;
+use crate::acp::{Meta, RequestPermissionRequest, SessionId, SessionNotification, StopReason, v2};
 use crate::client::{ClientRequest, SessionSignal, TurnOutcome};
 use crate::json_rpc;
 
-/// Bytes of the text in one chunk of a user's message: six times as many as JSON, in the worst case.
-const CHUNK: usize = 8 * 1024;
-
-/// Bytes of JSON up to which a message is sent whole.
-const WHOLE_MESSAGE: usize = 32 * 1024;
-
 #[derive(Default)]
 pub(in crate::rpc) struct V2Encoder {
-    running: HashMap<SessionId, RunningSession>,
+    sessions: HashMap<SessionId, SessionView>,
     /// Sessions of unanswered questions, by the request's id.
     questions: HashMap<u64, SessionId>,
 }
 
-/// A session in a turn.
+/// A session, as its client sees it.
 #[derive(Default)]
-struct RunningSession {
+struct SessionView {
+    is_running: bool,
     open_questions: usize,
+    background: Vec<v2::BackgroundWork>,
+    /// Requests for the history that have not ended.
+    replays: usize,
+    /// Live messages that wait for the end of the replays.
+    held: Vec<HeldMessage>,
 }
 
+enum HeldMessage {
+    Line(String),
+    Question(u64, String),
+}
+
+impl HeldMessage {
+    fn into_line(self) -> String {
+        match self {
+            Self::Line(line) | Self::Question(_, line) => line,
+        }
+    }
+}
+
+/// The lines of an update that no replay holds back.
 pub(in crate::rpc) fn update_lines(notification: SessionNotification) -> Vec<String> {
     let SessionNotification { session_id, update } = notification;
     updates::converted(update).into_iter().map(|update| line(&session_id, update)).collect()
 }
 
 impl V2Encoder {
-    pub(in crate::rpc) fn signal(&mut self, session: &SessionId, signal: SessionSignal) -> Vec<String> {
-        match signal {
-            SessionSignal::PromptInserted { message_id, content } => {
-                user_message(session, &message_id.0, &content)
-            }
-            SessionSignal::TurnBegan => {
-                self.running.insert(session.clone(), RunningSession::default());
-                vec![self.state(session)]
-            }
-            SessionSignal::TurnEnded(outcome) => {
-                self.running.remove(session);
-                self.questions.retain(|_, asking| asking != session);
-                let idle = v2::IdleStateUpdate::new().stop_reason(stop_reason(outcome));
-                vec![line(session, v2::SessionUpdate::StateUpdate(v2::StateUpdate::Idle(idle)))]
-            }
-            SessionSignal::ReplayEnded => {
-                vec![line(session, v2::SessionUpdate::ReplayComplete(v2::ReplayComplete::new()))]
-            }
-            SessionSignal::StateRequested => vec![self.state(session)],
-            SessionSignal::Closed => {
-                self.running.remove(session);
+    pub(in crate::rpc) fn update(&mut self, notification: SessionNotification) -> Vec<String> {
+        match self.sessions.get_mut(&notification.session_id).filter(|view| view.replays > 0) {
+            Some(view) => {
+                view.held.extend(update_lines(notification).into_iter().map(HeldMessage::Line));
                 Vec::new()
             }
+            None => update_lines(notification),
+        }
+    }
+
+    pub(in crate::rpc) fn signal(&mut self, session: SessionId, signal: SessionSignal) -> Vec<String> {
+        match signal {
+            SessionSignal::ReplayRequested => {
+                self.view(&session).replays += 1;
+                return Vec::new();
+            }
+            SessionSignal::ReplayEnded => {
+                let mark = line(&session, v2::SessionUpdate::ReplayComplete(v2::ReplayComplete::new()));
+                return [mark].into_iter().chain(self.end_replay(&session)).collect();
+            }
+            // Without a mark.
+            SessionSignal::ReplayFailed => return self.end_replay(&session),
+            // Part of the answer, after a replay.
+            SessionSignal::StateRequested => return vec![self.state(&session)],
+            SessionSignal::Closed => {
+                self.questions.retain(|_, asking| *asking != session);
+                self.sessions.remove(&session);
+                return Vec::new();
+            }
+            _ => {}
+        }
+        let lines = self.live_signal(&session, signal);
+        self.unless_held(&session, lines)
+    }
+
+    fn live_signal(&mut self, session: &SessionId, signal: SessionSignal) -> Vec<String> {
+        match signal {
+            SessionSignal::PromptInserted { message_id, content } => {
+                let updates = user_message(&message_id.0, &content);
+                updates.into_iter().map(|update| line(session, update)).collect()
+            }
+            SessionSignal::TurnBegan => {
+                self.view(session).is_running = true;
+                vec![self.state(session)]
+            }
+            SessionSignal::TurnEnded { outcome, meta } => {
+                self.questions.retain(|_, asking| asking != session);
+                let view = self.view(session);
+                (view.is_running, view.open_questions) = (false, 0);
+                vec![line(session, ended(outcome, meta, view.background.clone()))]
+            }
+            SessionSignal::WorkBegan(work) => {
+                let (announcement, item) = background_work::began(work);
+                self.view(session).background.push(item);
+                let announced = announcement.map(|update| line(session, update));
+                announced.into_iter().chain([self.state(session)]).collect()
+            }
+            SessionSignal::WorkOutput { terminal, text, send_permit: _ } => {
+                let is_listed = background_work::lists_terminal(&self.view(session).background, &terminal);
+                let chunk = is_listed.then(|| background_work::output(terminal, &text));
+                chunk.into_iter().map(|update| line(session, update)).collect()
+            }
+            SessionSignal::WorkEnded(work) => {
+                let (end, item) = background_work::ended(work);
+                let view = self.view(session);
+                let before = view.background.len();
+                view.background.retain(|listed| *listed != item);
+                if view.background.len() == before {
+                    return Vec::new();
+                }
+                let end = end.map(|update| line(session, update));
+                end.into_iter().chain([self.state(session)]).collect()
+            }
+            SessionSignal::ReplayRequested
+            | SessionSignal::ReplayEnded
+            | SessionSignal::ReplayFailed
+            | SessionSignal::StateRequested
+            | SessionSignal::Closed => Vec::new(),
         }
     }
 
     /// Encodes a request to the client. Its session requires action until [`Self::question_closed`].
     pub(in crate::rpc) fn request(&mut self, id: u64, request: &ClientRequest) -> Vec<String> {
         let (session, line) = match request {
-            ClientRequest::RequestPermission(request) => {
-                let params = permission_request(request);
-                (Some(request.session_id.clone()), json_rpc::call_line(Some(id), request_method(), &params))
+            ClientRequest::RequestPermission(permission) => {
+                let params = permission_request(permission);
+                let session = Some(permission.session_id.clone());
+                (session, json_rpc::call_line(Some(id), request.method(), &params))
             }
             request => {
                 let params = serde_json::to_value(request).unwrap_or_default();
@@ -73,41 +146,88 @@ impl V2Encoder {
                 (session, json_rpc::call_line(Some(id), request.method(), &params))
             }
         };
+        let Some(session) = session else { return vec![line] };
+        let view = self.view(&session);
         let mut lines = Vec::new();
-        if let Some(session) = session
-            && let Some(running) = self.running.get_mut(&session)
-        {
-            running.open_questions += 1;
-            let is_first = running.open_questions == 1;
+        if view.is_running {
+            view.open_questions += 1;
+            let is_first = view.open_questions == 1;
             lines.extend(is_first.then(|| self.state(&session)));
-            self.questions.insert(id, session);
+            self.questions.insert(id, session.clone());
         }
-        lines.push(line);
+        let mut lines = self.unless_held(&session, lines);
+        let view = self.view(&session);
+        if view.replays > 0 {
+            view.held.push(HeldMessage::Question(id, line));
+        } else {
+            lines.push(line);
+        }
         lines
     }
 
     /// The question is answered or withdrawn.
-    pub(in crate::rpc) fn question_closed(&mut self, id: u64) -> Option<String> {
-        let session = self.questions.remove(&id)?;
-        let running = self.running.get_mut(&session)?;
-        running.open_questions -= 1;
-        (running.open_questions == 0).then(|| self.state(&session))
+    pub(in crate::rpc) fn question_closed(&mut self, id: u64) -> Vec<String> {
+        let Some(session) = self.questions.remove(&id) else { return Vec::new() };
+        let view = self.view(&session);
+        view.open_questions -= 1;
+        if view.open_questions > 0 {
+            return Vec::new();
+        }
+        let state = vec![self.state(&session)];
+        self.unless_held(&session, state)
+    }
+
+    /// Takes back a question that a replay holds back. Returns false if the client has it.
+    pub(in crate::rpc) fn take_back_question(&mut self, id: u64) -> bool {
+        self.sessions.values_mut().any(|view| {
+            let before = view.held.len();
+            view.held
+                .retain(|message| !matches!(message, HeldMessage::Question(question, _) if *question == id));
+            view.held.len() < before
+        })
+    }
+
+    /// Returns the messages that have waited for the last replay.
+    fn end_replay(&mut self, session: &SessionId) -> Vec<String> {
+        let view = self.view(session);
+        view.replays = view.replays.saturating_sub(1);
+        let ended = if view.replays == 0 { std::mem::take(&mut view.held) } else { Vec::new() };
+        ended.into_iter().map(HeldMessage::into_line).collect()
+    }
+
+    fn unless_held(&mut self, session: &SessionId, lines: Vec<String>) -> Vec<String> {
+        match self.sessions.get_mut(session).filter(|view| view.replays > 0) {
+            Some(view) => {
+                view.held.extend(lines.into_iter().map(HeldMessage::Line));
+                Vec::new()
+            }
+            None => lines,
+        }
+    }
+
+    fn view(&mut self, session: &SessionId) -> &mut SessionView {
+        self.sessions.entry(session.clone()).or_default()
     }
 
     fn state(&self, session: &SessionId) -> String {
-        let state = match self.running.get(session) {
-            None => v2::StateUpdate::Idle(v2::IdleStateUpdate::new()),
-            Some(RunningSession { open_questions: 0 }) => {
-                v2::StateUpdate::Running(v2::RunningStateUpdate::new())
+        let view = self.sessions.get(session);
+        let background = view.map(|view| view.background.clone()).unwrap_or_default();
+        let state = match view {
+            Some(SessionView { is_running: true, open_questions: 0, .. }) => {
+                v2::StateUpdate::Running(v2::RunningStateUpdate::new().background(background))
             }
-            Some(_) => v2::StateUpdate::RequiresAction(v2::RequiresActionStateUpdate::new()),
+            Some(SessionView { is_running: true, .. }) => {
+                v2::StateUpdate::RequiresAction(v2::RequiresActionStateUpdate::new().background(background))
+            }
+            _ => v2::StateUpdate::Idle(v2::IdleStateUpdate::new().background(background)),
         };
         line(session, v2::SessionUpdate::StateUpdate(state))
     }
 }
 
-fn request_method() -> &'static str {
-    "session/request_permission"
+fn ended(outcome: TurnOutcome, meta: Option<Meta>, background: Vec<v2::BackgroundWork>) -> v2::SessionUpdate {
+    let idle = v2::IdleStateUpdate::new().stop_reason(stop_reason(outcome)).background(background);
+    v2::SessionUpdate::StateUpdate(v2::StateUpdate::Idle(idle.meta(meta)))
 }
 
 fn stop_reason(outcome: TurnOutcome) -> v2::StopReason {
@@ -132,35 +252,6 @@ fn permission_request(request: &RequestPermissionRequest) -> v2::RequestPermissi
     v2::RequestPermissionRequest::new(request.session_id.0.clone(), title, options)
         .subject(subject)
         .meta(request.meta.clone())
-}
-
-/// A message that is too long for one line begins empty, and its content follows in chunks.
-fn user_message(session: &SessionId, id: &str, content: &[ContentBlock]) -> Vec<String> {
-    let blocks: Vec<v2::ContentBlock> = content.iter().filter_map(updates::block).collect();
-    let len = serde_json::to_vec(&blocks).map_or(usize::MAX, |json| json.len());
-    let message = |content| v2::SessionUpdate::UserMessage(v2::UserMessage::new(id).content(content));
-    if len <= WHOLE_MESSAGE {
-        return vec![line(session, message(blocks))];
-    }
-    let mut lines = vec![line(session, message(Vec::new()))];
-    let mut push = |block| {
-        let chunk = v2::ContentChunk::new(block, v2::MessageId::new(id));
-        lines.push(line(session, v2::SessionUpdate::UserMessageChunk(chunk)));
-    };
-    for block in blocks {
-        match block {
-            v2::ContentBlock::Text(text) => {
-                let mut rest = text.text.as_str();
-                while !rest.is_empty() {
-                    let (piece, after) = rest.split_at(rest.floor_char_boundary(CHUNK));
-                    push(v2::ContentBlock::Text(v2::TextContent::new(piece)));
-                    rest = after;
-                }
-            }
-            block => push(block),
-        }
-    }
-    lines
 }
 
 fn line(session: &SessionId, update: v2::SessionUpdate) -> String {

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::updates::same_form;
+use super::updates::{self, same_form};
 use crate::acp::{
-    AuthMethod, InitializeResponse, ListSessionsResponse, LoadSessionResponse, Meta, NewSessionResponse,
-    ProtocolVersion, ResumeSessionResponse, SessionCapabilities, SessionConfigOption,
+    AuthMethod, AvailableCommand, InitializeResponse, ListSessionsResponse, LoadSessionResponse, Meta,
+    NewSessionResponse, ProtocolVersion, ResumeSessionResponse, SessionCapabilities, SessionConfigOption,
     SetSessionConfigOptionResponse, v2,
 };
 
@@ -14,6 +14,7 @@ pub(super) fn initialize(response: &InitializeResponse) -> v2::InitializeRespons
     let capabilities = &response.agent_capabilities;
     let prompts = &capabilities.prompt_capabilities;
     let mut prompt = v2::PromptCapabilities::new();
+    prompt.audio = prompts.audio.then(v2::PromptAudioCapabilities::new);
     prompt.image = prompts.image.then(v2::PromptImageCapabilities::new);
     prompt.embedded_context = prompts.embedded_context.then(v2::PromptEmbeddedContextCapabilities::new);
     let mut mcp = v2::McpCapabilities::new().stdio(v2::McpStdioCapabilities::new());
@@ -61,8 +62,12 @@ fn auth_method(method: &AuthMethod) -> Option<v2::AuthMethod> {
     }
 }
 
-pub(super) fn new_session(response: NewSessionResponse) -> v2::NewSessionResponse {
+pub(super) fn new_session(
+    response: NewSessionResponse,
+    commands: Vec<AvailableCommand>,
+) -> v2::NewSessionResponse {
     v2::NewSessionResponse::new(response.session_id.0)
+        .available_commands(updates::commands(commands))
         .config_options(config_options(&response.config_options.unwrap_or_default()))
         .meta(response.meta)
 }

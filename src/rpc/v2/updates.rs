@@ -8,9 +8,11 @@ use serde_json::Value;
 
 use super::{patch, responses};
 use crate::acp::{
-    AvailableCommandInput, CompactionStatus, ContentBlock, ContentChunk, MaybeUndefined, Meta, SessionUpdate,
-    ToolCall, ToolCallLocation, ToolCallUpdate, Update, v2,
+    AvailableCommand, AvailableCommandInput, CompactionStatus, ContentBlock, ContentChunk, MaybeUndefined,
+    Meta, SessionUpdate, SubagentUpdate, ToolCall, ToolCallLocation, ToolCallUpdate, Update, v2,
 };
+use crate::conversation::acp_updates::{CANCELLABLE_META, CANCELLED_META};
+use crate::conversation::open_calls::is_end;
 
 /// Messages of external agents need not have an id.
 const UNNAMED_MESSAGE: &str = "msg_relayed";
@@ -32,18 +34,12 @@ pub(super) fn converted(update: Update) -> Vec<v2::SessionUpdate> {
             let items = v2::PlanItems::new(PLAN, entries);
             Some(v2::SessionUpdate::PlanUpdate(v2::PlanUpdate::new(v2::PlanUpdateContent::Items(items))))
         }
+        SessionUpdate::PlanUpdate(update) => same_form(&update).map(v2::SessionUpdate::PlanUpdate),
+        SessionUpdate::PlanRemoved(update) => same_form(&update).map(v2::SessionUpdate::PlanRemoved),
+        SessionUpdate::SubagentUpdate(update) => subagent(&update).map(v2::SessionUpdate::SubagentUpdate),
+        SessionUpdate::SessionMessage(update) => same_form(&update).map(v2::SessionUpdate::SessionMessage),
         SessionUpdate::AvailableCommandsUpdate(update) => {
-            let commands = update.available_commands.into_iter().map(|command| {
-                let input = command.input.and_then(|input| match input {
-                    AvailableCommandInput::Unstructured(input) => {
-                        Some(v2::AvailableCommandInput::Text(v2::TextCommandInput::new(input.hint)))
-                    }
-                    _ => None,
-                });
-                let command = v2::Command::new(command.name, command.description).input(input);
-                v2::AvailableCommand::Command(command)
-            });
-            let update = v2::AvailableCommandsUpdate::new(commands.collect());
+            let update = v2::AvailableCommandsUpdate::new(commands(update.available_commands));
             Some(v2::SessionUpdate::AvailableCommandsUpdate(update))
         }
         SessionUpdate::ConfigOptionUpdate(update) => {
@@ -83,6 +79,32 @@ pub(super) fn converted(update: Update) -> Vec<v2::SessionUpdate> {
     converted.into_iter().collect()
 }
 
+pub(super) fn commands(commands: Vec<AvailableCommand>) -> Vec<v2::AvailableCommand> {
+    let converted = commands.into_iter().map(|command| {
+        let input = command.input.and_then(|input| match input {
+            AvailableCommandInput::Unstructured(input) => {
+                Some(v2::AvailableCommandInput::Text(v2::TextCommandInput::new(input.hint)))
+            }
+            _ => None,
+        });
+        v2::AvailableCommand::Command(v2::Command::new(command.name, command.description).input(input))
+    });
+    converted.collect()
+}
+
+/// A sub-agent has no background work of its own: it ends with its turn.
+fn subagent(update: &SubagentUpdate) -> Option<v2::SubagentUpdate> {
+    let mut converted: v2::SubagentUpdate = same_form(update)?;
+    if let MaybeUndefined::Value(state) = &mut converted.state {
+        match state {
+            v2::StateUpdate::Running(running) => running.background = Some(Vec::new()),
+            v2::StateUpdate::Idle(idle) => idle.background = Some(Vec::new()),
+            _ => {}
+        }
+    }
+    Some(converted)
+}
+
 /// Returns the first update of a tool call, after that of the terminal that shows its output.
 fn announced(call: ToolCall) -> Vec<v2::SessionUpdate> {
     let mut meta = call.meta;
@@ -117,6 +139,7 @@ fn changed(mut update: ToolCallUpdate) -> Vec<v2::SessionUpdate> {
 
 pub(super) fn tool_call_update(update: ToolCallUpdate) -> v2::ToolCallUpdate {
     let (id, fields) = (update.tool_call_id, update.fields);
+    let mut meta = update.meta;
     let mut converted = v2::ToolCallUpdate::new(id.0);
     let shown_at = fields.locations.as_deref();
     converted.name = undefined_if_none(fields.name);
@@ -128,8 +151,22 @@ pub(super) fn tool_call_update(update: ToolCallUpdate) -> v2::ToolCallUpdate {
     converted.locations = undefined_if_none(shown_at.map(locations));
     converted.raw_input = undefined_if_none(fields.raw_input);
     converted.raw_output = undefined_if_none(fields.raw_output);
-    converted.meta = undefined_if_none(update.meta.filter(|meta| !meta.is_empty()));
+    if take_mark(meta.as_mut(), CANCELLED_META) {
+        converted.status = MaybeUndefined::Value(v2::ToolCallStatus::Cancelled);
+    }
+    if take_mark(meta.as_mut(), CANCELLABLE_META) {
+        let cancel = v2::ToolCallCapabilities::new().cancel(v2::ToolCallCancelCapabilities::new());
+        converted.capabilities = MaybeUndefined::Value(cancel);
+    } else if fields.status.is_some_and(is_end) {
+        converted.capabilities = MaybeUndefined::Null;
+    }
+    converted.meta = undefined_if_none(meta.filter(|meta| !meta.is_empty()));
     converted
+}
+
+/// Removes a mark that is no metadata in version 2.
+fn take_mark(meta: Option<&mut Meta>, key: &str) -> bool {
+    meta.and_then(|meta| meta.remove(key)).is_some()
 }
 
 /// Takes the metadata about a display-only terminal, whose updates version 2 has.

@@ -13,8 +13,8 @@ use tokio::sync::oneshot;
 
 use super::Actor;
 use crate::acp::{
-    AvailableCommandsUpdate, MessageId, SessionConfigId, SessionConfigOption, SessionConfigOptionValue,
-    SessionModeId, SessionUpdate, StopReason, ToolCallId,
+    AvailableCommand, AvailableCommandsUpdate, MessageId, SessionConfigId, SessionConfigOption,
+    SessionConfigOptionValue, SessionModeId, SessionUpdate, StopReason, ToolCallId,
 };
 use crate::agents::AgentSpec;
 use crate::client::{SessionSignal, TurnOutcome};
@@ -45,9 +45,6 @@ use crate::session::{DEADLINE, servers};
 use crate::store::{ChangeReason, ModeSource};
 use crate::text::capitalised;
 use crate::tool::Proposal;
-
-/// For the model.
-const AUTOMATIC: &str = "The client accepted without asking the user, which does not count as consent.";
 
 impl Actor {
     /// Returns `None` if the mode is active already. After an error, the mode stays.
@@ -139,7 +136,16 @@ impl Actor {
         closed.extend(closed_below);
         ended.confirmed.extend(below.confirmed);
         ended.unconfirmed.extend(below.unconfirmed);
+        self.show_ended_work(&ended).await;
         (closed, ended)
+    }
+
+    /// Shows the end of listed background work that has been ended.
+    pub(super) async fn show_ended_work(&mut self, ended: &Ended) {
+        while let Some(report) = self.subagents.reports.try_recv() {
+            self.report(report);
+        }
+        self.jobs.show_ends_of(|call| ended.contains(call), &self.decider.log).await;
     }
 
     /// Handles a `mode_switch` block in the model's text. Replies once it is settled.
@@ -233,6 +239,9 @@ impl Actor {
     async fn apply_exit_answer(&mut self, call: ToolCallId, proposal: Proposal, chosen: Chosen) -> Proposed {
         let first = proposal.plan.lines().next().unwrap_or_default().to_owned();
         let plan_text = proposal.plan;
+        if !matches!(chosen, Chosen::Mode(..)) {
+            exit::show_removed(&self.decider.log);
+        }
         match chosen {
             Chosen::Mode(mode, added) => {
                 let plan = Some(ids::hash(&plan_text));
@@ -273,7 +282,7 @@ impl Actor {
                 Proposed::stayed(&plan_text, &why, message, self.switches.rejected_again())
             }
             Chosen::Automatic(notice) => {
-                let message = format!("{AUTOMATIC} The mode stays.");
+                let message = format!("{} The mode stays.", exit::AUTOMATIC);
                 let reason = "The client accepted without asking you.";
                 Proposed::stayed(&plan_text, reason, message, Some(notice.into()))
             }
@@ -371,7 +380,7 @@ impl Actor {
         self.decider.log.record_notice(NoticeKind::Message, message_id, text);
         self.decider.log.save().await;
         if is_turn {
-            self.decider.log.signal(SessionSignal::TurnEnded(TurnOutcome::Stopped(StopReason::EndTurn)));
+            self.decider.log.signal_end(TurnOutcome::Stopped(StopReason::EndTurn));
         }
         self.turns.reply(reply, Ok(StopReason::EndTurn.into()), Some(command), &mut self.decider.log);
         None
@@ -390,15 +399,8 @@ impl Actor {
         Ok(undone)
     }
 
-    /// Reads files on another thread.
     pub(super) fn list_changes_so_far(&self, reply: oneshot::Sender<Vec<ChangeSoFar>>) {
-        let record = self.external_agent.record().map(Path::to_owned);
-        let workspace = self.workspace.clone();
-        tokio::task::spawn_blocking(move || {
-            let list = record.map(|record| changes_so_far::list(&workspace, &record));
-            // The receiver may be gone.
-            let _ = reply.send(list.unwrap_or_default());
-        });
+        changes_so_far::send_list(self.external_agent.record(), &self.workspace, reply);
     }
 
     pub(super) async fn undo_so_far(&mut self, path: Option<PathBuf>) -> Result<Undone, AgentError> {
@@ -436,13 +438,10 @@ impl Actor {
                 }
                 Err(error) => Err(error),
             },
-            Ok(Setting::Model(setting)) => match self.models.choose(setting, &self.decider) {
-                Ok(selection) => {
-                    self.activate(selection);
-                    Ok(self.options())
-                }
-                Err(error) => Err(error),
-            },
+            Ok(Setting::Model(setting)) => self.models.choose(setting, &self.decider).map(|selection| {
+                self.activate(selection);
+                self.options()
+            }),
             Err(error) => Err(error),
         };
         // The client may be gone; the option stays set.
@@ -465,17 +464,22 @@ impl Actor {
         self.decider.log.record_with_options(SessionEvent::ModelChange { model, effort }, options);
     }
 
-    pub(super) async fn announce_commands(&mut self, answered: BoxFuture<'static, ()>) {
+    pub(super) async fn announce(&mut self, answered: BoxFuture<'static, ()>, has_commands: bool) {
         answered.await;
-        self.send_commands();
+        if !has_commands {
+            self.send_commands();
+        }
         self.notes.show_interruptions(&mut self.decider.log);
         // Starts an external agent, so that its commands and options appear before the first prompt.
         self.external_agent_message(AgentMessage::Prepare).await;
     }
 
+    pub(super) fn commands(&self) -> Vec<AvailableCommand> {
+        slash_commands::all(&self.decider.policy, self.external_agent.commands())
+    }
+
     pub(super) fn send_commands(&self) {
-        let commands = slash_commands::all(&self.decider.policy, self.external_agent.commands());
-        let update = AvailableCommandsUpdate::new(commands);
+        let update = AvailableCommandsUpdate::new(self.commands());
         self.decider.log.send(SessionUpdate::AvailableCommandsUpdate(update), None);
     }
 

@@ -1,10 +1,10 @@
 //! The flows of a turn, and of the agents that it starts.
 
 use super::Actor;
-use crate::acp::MessageId;
-use crate::acp::{ConfigOptionUpdate, SessionUpdate, ToolCallId};
+use crate::acp::{ConfigOptionUpdate, MessageId, SessionUpdate, ToolCallId};
 use crate::client::SessionSignal;
 use crate::conversation::acp_updates;
+use crate::conversation::content::ToolContent;
 use crate::conversation::fitting::Shortened;
 use crate::event::{Compaction, SessionEvent, ToolCallUpdateEvent};
 use crate::external_agent::session::{AgentMessage, AgentOutput, WaitingPrompt};
@@ -25,11 +25,11 @@ use crate::session::turn::Turn;
 use crate::session::turn::message::{Background, FinishedCall, Next, Room, TurnMessage};
 use crate::session::turn::repetition::{self, Brake, Repetition};
 use crate::session::turn::turns::{self, FROM_TURN, RunningTurn};
-use crate::session::{DEADLINE, servers, turn};
+use crate::session::{DEADLINE, SessionContext, servers, turn};
 use crate::store::Row;
 use crate::text::counted;
 use crate::tool::agent::background::BackgroundRole;
-use crate::tool::{self, SessionAction, SessionState};
+use crate::tool::{self, Job, SessionAction, SessionState};
 use std::future::Future;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -156,7 +156,8 @@ impl Actor {
                 self.decider.log.record(event, send_permit);
             }
             TurnMessage::Progress { id, content, send_permit } => {
-                self.decider.log.send(acp_updates::progress(id, &content), send_permit);
+                let update = acp_updates::progress(id, &[content], self.decider.log.accepted());
+                self.decider.log.send(update, send_permit);
             }
             TurnMessage::Finished(finished, send_permit) => {
                 self.call_finished(*finished, send_permit);
@@ -240,17 +241,31 @@ impl Actor {
     }
 
     fn call_finished(&mut self, finished: FinishedCall, send_permit: Option<OwnedSemaphorePermit>) {
-        let FinishedCall { update, seen, instructions, job, questions, warnings } = finished;
+        let FinishedCall { mut update, seen, instructions, job, questions, warnings } = finished;
         self.count_repetition(&update);
         self.turns.chat_questions.extend(questions);
         self.turns.saw(seen);
         self.notes.quote(instructions);
+        job.iter().for_each(|job| self.show_job(job, &mut update));
         if let Some(note) = job.and_then(|job| self.jobs.add(job, self.decider.policy.context.live)) {
             self.note_for_model(note);
         }
         self.decider.log.record(update.into(), send_permit);
         for text in warnings {
             self.notes.record_warning(text, &mut self.decider.log);
+        }
+    }
+
+    /// The call of a job shows the job's terminal.
+    fn show_job(&mut self, job: &Job, update: &mut ToolCallUpdateEvent) {
+        let SessionContext { live, capabilities, .. } = *self.decider.policy.context;
+        if !live || !capabilities.lists_background || !capabilities.shows_output {
+            return;
+        }
+        let id = self.jobs.show(job, &update.id, &self.decider.log, self.workspace.cwd());
+        if let Some(first) = update.content.iter_mut().flatten().next() {
+            let shown = Box::new(std::mem::replace(first, ToolContent::Text(String::new())));
+            *first = ToolContent::Terminal { id, shown };
         }
     }
 
@@ -331,7 +346,8 @@ impl Actor {
         if cancelled {
             // Ends background work of this turn, but not of earlier turns.
             let (turn, mut gate) = (self.decider.log.turn(), std::mem::take(&mut self.gate));
-            self.handle_reports_during(gate.end_turn(turn, DEADLINE)).await;
+            let keeps_background = self.decider.policy.context.capabilities.lists_background;
+            self.handle_reports_during(gate.end_turn(turn, keeps_background, DEADLINE)).await;
             self.gate.restore(gate);
         }
         if let Some(id) = self.decider.log.conversation_mut().compacting.take() {
@@ -339,7 +355,9 @@ impl Actor {
         }
         for id in self.decider.log.conversation_mut().take_open_calls() {
             let result = if cancelled { "Cancelled by the user." } else { "The call was not carried out." };
-            self.decider.log.record(ToolCallUpdateEvent::failed(id, result).into(), None);
+            self.decider
+                .log
+                .record(ToolCallUpdateEvent::failed(id, result).cancelled(cancelled).into(), None);
         }
         if let Ok(reason) = &outcome {
             let reason = reason.stop_reason();
@@ -349,7 +367,7 @@ impl Actor {
         self.switches.end_turn();
         self.notes.deliver(&mut self.decider);
         self.decider.log.save().await;
-        self.decider.log.signal(SessionSignal::TurnEnded(turns::outcome(&outcome)));
+        self.decider.log.signal_end(turns::outcome(&outcome));
         self.turns.reply(reply, outcome.clone(), command, &mut self.decider.log);
         for prompt in joined {
             self.turns.reply(prompt.reply, outcome.clone(), None, &mut self.decider.log);

@@ -4,6 +4,8 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use tokio::sync::oneshot;
+
 use super::checkpoint::{not_undone, relative};
 use super::intents;
 use crate::error::AgentError;
@@ -20,8 +22,22 @@ const MAX_FILES: usize = 1_000;
 const MAX_DIFF: usize = 128 * 1024;
 const MAX_DIFFS: usize = 512 * 1024;
 
+/// Sends the changes. Reads files on another thread.
+pub(crate) fn send_list(
+    record: Option<&Path>,
+    workspace: &Workspace,
+    reply: oneshot::Sender<Vec<ChangeSoFar>>,
+) {
+    let (record, workspace) = (record.map(Path::to_owned), workspace.clone());
+    tokio::task::spawn_blocking(move || {
+        let list = record.map(|record| list(&workspace, &record));
+        // The receiver may be gone.
+        let _ = reply.send(list.unwrap_or_default());
+    });
+}
+
 /// Returns the changes, sorted by path. Reads files.
-pub(crate) fn list(workspace: &Workspace, folder: &Path) -> Vec<ChangeSoFar> {
+fn list(workspace: &Workspace, folder: &Path) -> Vec<ChangeSoFar> {
     let Changes { changed, contents, .. } = changes_so_far(workspace, folder);
     let contents: HashMap<String, Vec<u8>> = contents.into_iter().collect();
     let mut remaining = MAX_DIFFS;

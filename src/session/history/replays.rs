@@ -12,9 +12,9 @@ use crate::conversation::message_breaks::MessageBreaks;
 use crate::conversation::{acp_updates, cost_after};
 use crate::error::AgentError;
 use crate::event::SessionEvent;
-use crate::session::handle::SessionSnapshot;
 use crate::session::mode::decider::Decider;
 use crate::session::options::ModelSelection;
+use crate::session::session_snapshot::SessionSnapshot;
 use crate::session::turn::model_selection::Models;
 
 type SnapshotReply = oneshot::Sender<Result<SessionSnapshot, AgentError>>;
@@ -134,7 +134,7 @@ impl RunningReplay {
                 if is_separated {
                     breaks.separate(&mut update);
                 }
-                log.send(update, send_permit.take());
+                log.replay(update, send_permit.take());
             },
         );
     }

@@ -176,7 +176,8 @@ impl Decider {
         let mode = self.policy.mode.0.to_string();
         let claim = facts.claim.as_ref().map(|claim| claim.server.as_str());
         let display = self.policy.context.updates.display;
-        let call_update = acp_updates::call_for_permission(announced, &preview.content, claim, display);
+        let accepted = self.policy.context.updates;
+        let call_update = acp_updates::call_for_permission(announced, &preview.content, claim, accepted);
         let claimed = claim.map(|server| (server, announced.name.as_str()));
         if let Some(text) = preview.unseen(display, claimed) {
             self.log.show_question(&call, &text);

@@ -12,10 +12,11 @@ use crate::acp::{
     SessionModeId, ToolCallId, ToolCallStatus,
 };
 use crate::client::ClientError;
-use crate::conversation::acp_updates;
+use crate::conversation::acp_updates::{self, plans};
 use crate::conversation::content::ToolContent;
 use crate::event::{CallTitle, NoticeKind, ToolCallUpdateEvent};
 use crate::permission::compare;
+use crate::session::event_log::EventLog;
 use crate::text::capitalised;
 use crate::tool::Proposal;
 
@@ -54,8 +55,7 @@ impl Switches {
             return drop(reply.send(Proposed::not_asked(message.into())));
         };
         let plan = vec![ToolContent::text(&proposal.plan)];
-        let mut call_shown =
-            acp_updates::call_for_permission(announced, &plan, None, policy.context.updates.display);
+        let mut call_shown = acp_updates::call_for_permission(announced, &plan, None, policy.context.updates);
         let mut options = options_to(policy, "Implement in", &targets);
         // Some clients show only the title of a request, and name its options by their kinds.
         let title = question(&options);
@@ -73,6 +73,9 @@ impl Switches {
             ..ToolCallUpdateEvent::in_progress(call.clone())
         };
         log.record(pending.into(), None);
+        if log.accepted().plans {
+            log.send(plans::proposal(&proposal.plan), None);
+        }
         options.push(PermissionOption::new(REJECT, "Keep planning", PermissionOptionKind::RejectOnce));
         let feedback = "Keep planning, and say what to change";
         options.push(PermissionOption::new(REJECT_WITH_FEEDBACK, feedback, PermissionOptionKind::RejectOnce));
@@ -86,6 +89,17 @@ impl Switches {
             let (id, answer) = log.request_permission(call_shown, options);
             self.add_question(id, answer, targets, SwitchRequest::Exit { call, proposal, reply }, policy);
         }
+    }
+}
+
+/// For the model.
+pub(crate) const AUTOMATIC: &str =
+    "The client accepted without asking the user, which does not count as consent.";
+
+/// The plan is not going to be implemented.
+pub(crate) fn show_removed(log: &EventLog) {
+    if log.accepted().plans {
+        log.send(plans::proposal_removed(), None);
     }
 }
 

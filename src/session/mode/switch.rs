@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::decider::Decider;
+use super::exit;
 use super::permission_options::{CANCELLED, NOT_OFFERED, PermissionReply, REJECT_WITH_FEEDBACK, feedback};
 use super::policy::Policy;
 use crate::acp::{
@@ -273,6 +274,7 @@ impl Switches {
             match open.request {
                 SwitchRequest::Exit { call, proposal, reply } => {
                     closed.push(call);
+                    exit::show_removed(log);
                     let message = format!("The mode has changed to {}.", policy.mode);
                     let _ = reply.send(Proposed::stayed(&proposal.plan, &message, message.clone(), None));
                 }

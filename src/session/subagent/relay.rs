@@ -14,7 +14,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::acp::{
-    ContentBlock, ContentChunk, MessageId, Meta, Plan, PlanEntryStatus, SessionUpdate, ToolCallId, Update,
+    ContentBlock, ContentChunk, MessageId, Meta, Plan, PlanEntryStatus, SessionId, SessionUpdate, ToolCallId,
+    Update,
 };
 use crate::client::{Client, ClientEnd, ClientError, ClientRequest, Outgoing, ReplySender};
 use crate::conversation::acp_updates::{NOTICE_META, QUESTION_META};
@@ -48,7 +49,7 @@ pub(crate) enum SubagentReport {
     /// Current content of the parent's call.
     Progress {
         call: ToolCallId,
-        content: ToolContent,
+        content: Vec<ToolContent>,
         send_permit: Option<OwnedSemaphorePermit>,
     },
     Request {
@@ -65,6 +66,7 @@ pub(crate) enum SubagentReport {
     Ended {
         call: ToolCallId,
         note: Option<String>,
+        answer: String,
         unfinished: Option<Gate>,
     },
 }
@@ -122,6 +124,7 @@ type AnsweredRequest = (ReplySender, Result<Value, ClientError>);
 pub(crate) struct SubagentRelay {
     pub call: ToolCallId,
     pub agent: String,
+    pub session: SessionId,
     pub to: mpsc::UnboundedSender<SubagentReport>,
     pub client: Client,
     /// Once cancelled, sending needs no permits.
@@ -151,7 +154,8 @@ impl SubagentRelay {
             };
             let Some(message) = message else { break };
             let passed = match message {
-                Outgoing::Update(notification, send_permit) => {
+                Outgoing::Update(notification, send_permit)
+                | Outgoing::Replayed(notification, send_permit) => {
                     let passed = self.update(notification.update, &mut output, &mut shown, &mut open).await;
                     drop(send_permit);
                     passed
@@ -252,7 +256,7 @@ impl SubagentRelay {
         }
         *shown = output.text.len();
         let so_far = output.so_far();
-        let content = ToolContent::text(&so_far);
+        let content = vec![ToolContent::Session(self.session.clone()), ToolContent::text(&so_far)];
         self.status.send_modify(|status| status.output = so_far);
         let send_permit = self.send_permit().await;
         self.pass(SubagentReport::Progress { call: self.call.clone(), content, send_permit })

@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::relay::{Heartbeat, SubagentOutput, SubagentReport};
-use crate::acp::{ContentBlock, StopReason, ToolCallId};
+use crate::acp::{ContentBlock, SessionId, StopReason, ToolCallId};
 use crate::session::handle::{EndReason, PromptOptions};
 use crate::session::{DEADLINE, SessionHandle};
 use crate::tool::agent::background::Finished;
@@ -18,6 +18,7 @@ const CLOSE: Duration = Duration::from_secs(3 * DEADLINE.as_secs());
 pub(crate) struct Subagent {
     pub call: ToolCallId,
     pub agent: String,
+    pub session: SessionId,
     pub handle: SessionHandle,
     pub task: Vec<ContentBlock>,
     pub relay: JoinHandle<SubagentOutput>,
@@ -36,8 +37,19 @@ impl Subagent {
         cancel: CancellationToken,
         note: impl FnOnce(&Finished) -> Option<String>,
     ) -> Finished {
-        let Self { call, agent, handle, task, relay, relay_cancel, mut heartbeat, idle_timeout, to, slot } =
-            self;
+        let Self {
+            call,
+            agent,
+            session: _,
+            handle,
+            task,
+            relay,
+            relay_cancel,
+            mut heartbeat,
+            idle_timeout,
+            to,
+            slot,
+        } = self;
         let outcome = {
             let token = cancel.child_token();
             let _ended = token.clone().drop_guard();
@@ -88,7 +100,8 @@ impl Subagent {
         }
         let note = note(&finished);
         // The parent session may have ended.
-        let _ = to.send(SubagentReport::Ended { call, note, unfinished });
+        let answer = finished.text.clone();
+        let _ = to.send(SubagentReport::Ended { call, note, answer, unfinished });
         finished
     }
 }

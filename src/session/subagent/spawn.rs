@@ -6,6 +6,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::announcement::Child;
 use super::relay::{Heartbeat, SubagentRelay};
 use super::runner::Subagent;
 use super::subagents::Subagents;
@@ -125,6 +126,10 @@ impl Subagents {
             agent: agent.id.clone(),
             at,
         });
+        let context = &policy.context;
+        let is_listed = is_background && context.live && context.capabilities.lists_background;
+        let child = Child { session: id.clone(), is_listed };
+        self.show(&call, child, (&title, &agent.id, &task), log);
         let (client, end) = client::channel();
         let context = context_below(&policy.context, init.ancestry.may_go_deeper());
         // A sub-agent shares this session's servers, which report here.
@@ -136,6 +141,7 @@ impl Subagents {
         let relay = SubagentRelay {
             call: call.clone(),
             agent: agent.id.clone(),
+            session: id.clone(),
             to: to.clone(),
             client: log.client().clone(),
             cancel: relay_cancel.clone(),
@@ -152,6 +158,7 @@ impl Subagents {
         let subagent = Box::new(Subagent {
             call,
             agent: agent.id.clone(),
+            session: id,
             handle,
             task,
             relay,
@@ -180,11 +187,16 @@ fn with_small_model(agent: Arc<AgentSpec>, models: &ModelCatalog) -> Arc<AgentSp
 
 /// Returns the context of a sub-agent, whose client has no forms and no terminals.
 fn context_below(context: &SessionContext, may_go_deeper: bool) -> SessionContext {
-    let capabilities =
-        ClientCapabilities { forms: false, urls: false, shows_output: false, ..context.capabilities };
+    let capabilities = ClientCapabilities {
+        forms: false,
+        urls: false,
+        shows_output: false,
+        lists_background: false,
+        ..context.capabilities
+    };
     // The parent's client shows its text as content of a call.
     let display = ClientDisplay { separate_messages: true, ..context.updates.display };
-    let updates = OptionalUpdates { display, ..context.updates };
+    let updates = OptionalUpdates { plans: false, subagents: false, display, ..context.updates };
     SessionContext {
         tools: context.tools.for_subagent(may_go_deeper),
         capabilities,

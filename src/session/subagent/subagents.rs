@@ -11,9 +11,13 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::announcement::{self, Child};
 use super::relay::{ENDED, SubagentReport, below};
 use crate::acp::{ToolCallId, Update};
+use crate::client::{BackgroundWork, EndedWork, SessionSignal};
 use crate::conversation::acp_updates;
+use crate::conversation::content::ToolContent;
+use crate::error::AgentError;
 use crate::event::SessionEvent;
 use crate::gate::{Ended, Gate};
 use crate::lazy_channel::LazyChannel;
@@ -34,6 +38,8 @@ pub(crate) struct Subagents {
     /// Unbounded: updates take send permits, and no report may wait for a session that is ending.
     pub(crate) reports: LazyChannel<SubagentReport>,
     background: Vec<BackgroundAgent>,
+    /// Running sub-agents that the client knows.
+    children: HashMap<ToolCallId, Child>,
     started: u64,
     is_closing: bool,
 }
@@ -81,7 +87,7 @@ impl Subagents {
             SubagentReport::Progress { call, content, send_permit } => {
                 // A background sub-agent has no open call.
                 if log.conversation().open_calls.contains_key(&call) {
-                    log.send(acp_updates::progress(call, &content), send_permit);
+                    log.send(acp_updates::progress(call, &content, log.accepted()), send_permit);
                 }
             }
             SubagentReport::Request { call, number, request, reply } => {
@@ -93,7 +99,8 @@ impl Subagents {
                     log.client().withdraw(id);
                 }
             }
-            SubagentReport::Ended { call, note, unfinished } => {
+            SubagentReport::Ended { call, note, answer, unfinished } => {
+                self.show_end(&call, &answer, log);
                 if let Some(unfinished) = unfinished {
                     self.active.remove(&call);
                     gate.take_over(unfinished, |id| below(&call, id));
@@ -106,6 +113,50 @@ impl Subagents {
             }
         }
         None
+    }
+
+    /// Shows a sub-agent to a client that accepts it.
+    pub(crate) fn show(
+        &mut self,
+        call: &ToolCallId,
+        child: Child,
+        begin: (&str, &str, &str),
+        log: &EventLog,
+    ) {
+        if !log.accepted().subagents {
+            return;
+        }
+        let (title, agent, task) = begin;
+        log.send(announcement::began(&child.session, title, agent), None);
+        log.send(announcement::task(call, log.id(), &child.session, task), None);
+        let content = [ToolContent::Session(child.session.clone())];
+        log.send(acp_updates::progress(call.clone(), &content, log.accepted()), None);
+        if child.is_listed {
+            log.signal(SessionSignal::WorkBegan(BackgroundWork::Subagent(child.session.clone())));
+        }
+        self.children.insert(call.clone(), child);
+    }
+
+    /// Passes the request on to the sub-agent that makes the call.
+    pub(crate) fn cancel_call(&self, call: &ToolCallId, reply: oneshot::Sender<Result<(), AgentError>>) {
+        let mut owners = self.active.iter().filter_map(|(owner, handle)| {
+            let own_id = call.0.strip_prefix(&*owner.0)?.strip_prefix('/')?;
+            Some((handle, ToolCallId::new(own_id)))
+        });
+        match owners.next() {
+            // A session that is over drops the reply.
+            Some((handle, call)) => drop(handle.post(SessionCommand::CancelCall { call, reply })),
+            None => drop(reply.send(Err(AgentError::not_cancellable("call", &call.0)))),
+        }
+    }
+
+    fn show_end(&mut self, call: &ToolCallId, text: &str, log: &EventLog) {
+        let Some(Child { session, is_listed }) = self.children.remove(call) else { return };
+        log.send(announcement::answer(call, log.id(), &session, text), None);
+        log.send(announcement::ended(&session), None);
+        if is_listed {
+            log.signal(SessionSignal::WorkEnded(EndedWork::Subagent(session)));
+        }
     }
 
     /// Makes every sub-agent end the calls that are now denied. Also returns the closed requests.

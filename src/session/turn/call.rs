@@ -30,6 +30,9 @@ use crate::workspace::{Changes, Journal};
 /// Time that a cancelled or overdue call may take to end.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// For the model.
+pub(super) const WITHDRAWN: &str = "The user cancelled this call.";
+
 impl Turn {
     pub(super) async fn run_call(&self, call: Announced) -> Result<After, TurnError> {
         let Announced { id, tool, title } = call;
@@ -132,6 +135,7 @@ impl Turn {
         recording: JoinHandle<()>,
     ) -> Result<After, TurnError> {
         let (cancel, denied) = (context.permit.cancel.clone(), context.permit.denied.clone());
+        let withdrawn = context.permit.withdrawn.clone();
         let instruction_files = context.permit.instruction_files.take();
         // A capacity of one suffices: newer content includes the older.
         let (progress, shown) = mpsc::channel(1);
@@ -151,7 +155,10 @@ impl Turn {
             }
             Err(error) if denied.is_cancelled() && !self.cancel.is_cancelled() => {
                 let why = "Stopped: the session's mode has changed and does not allow this call.";
-                self.failed(id, format!("{error}\n{why}")).await
+                self.cancelled(id, format!("{error}\n{why}")).await
+            }
+            Err(error) if withdrawn.is_cancelled() && !self.cancel.is_cancelled() => {
+                self.cancelled(id, format!("{error}\n{WITHDRAWN}")).await
             }
             Err(error) => self.failed_with(id, error).await,
         }
@@ -192,8 +199,15 @@ impl Turn {
         if shown.is_empty() { Ok(()) } else { self.post(TurnMessage::Shown(shown)).await }
     }
 
+    /// A call that a mode or the user has ended.
+    pub(super) async fn cancelled(&self, id: ToolCallId, text: String) -> Result<After, TurnError> {
+        let update = ToolCallUpdateEvent::failed(id, text).cancelled(true);
+        self.post_event(update.into()).await?;
+        Ok(After::Continue)
+    }
+
     pub(super) async fn failed(&self, id: ToolCallId, text: String) -> Result<After, TurnError> {
-        let update = ToolCallUpdateEvent::failed(id, text);
+        let update = ToolCallUpdateEvent::failed(id, text).cancelled(self.cancel.is_cancelled());
         self.post_event(update.into()).await?;
         Ok(After::Continue)
     }

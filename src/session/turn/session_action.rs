@@ -2,6 +2,7 @@
 //!
 //! A sub-agent keeps the call's permit until it has ended, so a mode that denies delegation ends it.
 
+use super::call::WITHDRAWN;
 use super::message::TurnMessage;
 use crate::acp::ToolCallId;
 use crate::conversation::content::ToolContent;
@@ -25,6 +26,7 @@ pub(crate) async fn run(
     let call = id.clone();
     let cancel = permit.cancel.clone();
     let spawned = turn.ask_actor(|reply| TurnMessage::SessionAction { call, action, cancel, reply }).await?;
+    let (mut session, mut was_cancelled) = (None, false);
     let finished = match spawned {
         Spawned::Refused(text) => return turn.failed(id, text).await,
         Spawned::Done(text) => {
@@ -33,11 +35,16 @@ pub(crate) async fn run(
         }
         Spawned::Subagent(subagent) => {
             let (cancel, denied) = (permit.cancel.clone(), permit.denied.clone());
+            let withdrawn = permit.withdrawn.clone();
+            session = Some(subagent.session.clone());
             let mut finished = subagent.work(cancel, |_| None).await;
             drop(permit);
             if denied.is_cancelled() && !turn.cancel.is_cancelled() {
                 finished.text.push_str("\nThe session's mode has changed and does not allow this call.");
+            } else if withdrawn.is_cancelled() {
+                finished.text = format!("{}\n{WITHDRAWN}", finished.text);
             }
+            was_cancelled = denied.is_cancelled() || withdrawn.is_cancelled();
             finished
         }
         Spawned::Background(subagent, background, status) if turn.context.live => {
@@ -45,6 +52,7 @@ pub(crate) async fn run(
                 "{} is running as {}. You are notified when it has finished; view_background shows its answer.",
                 background.agent, background.id
             );
+            session = Some(subagent.session.clone());
             tokio::spawn(async move {
                 let cancel = permit.cancel.child_token();
                 let stop = async {
@@ -65,6 +73,7 @@ pub(crate) async fn run(
         }
         // Deterministic runs have no background work.
         Spawned::Background(subagent, background, status) => {
+            session = Some(subagent.session.clone());
             let finished = subagent.work(permit.cancel.clone(), |_| None).await;
             status.send_modify(|status| status.end = Some(finished.clone()));
             drop(permit);
@@ -73,11 +82,15 @@ pub(crate) async fn run(
         }
     };
     let Finished { text, has_failed, plan } = finished;
+    if has_failed && was_cancelled {
+        return turn.cancelled(id, text).await;
+    }
     if has_failed {
         return turn.failed(id, text).await;
     }
     let parts = [plan.as_str(), &text].into_iter().filter(|part| !part.is_empty());
-    let content = parts.map(ToolContent::text).collect();
+    let session = session.map(ToolContent::Session);
+    let content = session.into_iter().chain(parts.map(ToolContent::text)).collect();
     turn.finish(id, ToolOutput { text, content, ..ToolOutput::default() }, Vec::new()).await?;
     Ok(After::Continue)
 }

@@ -15,7 +15,7 @@ use super::edit_file::list;
 use super::text_change::{self, Plan};
 use super::text_match::changed_lines;
 use crate::acp::ToolKind;
-use crate::conversation::content::ToolContent;
+use crate::conversation::content::{PathChange, ToolContent};
 use crate::permission::{Effect, Target};
 use crate::text::shorten;
 use crate::tool::file::buffers::Buffers;
@@ -212,6 +212,7 @@ impl Patch {
         if let Some(executable) = file.executable {
             plan.set_executable(to, executable);
         }
+        plan.diffs.extend(file.file_operation(target, to).map(ToolContent::Operation));
         Ok(done)
     }
 
@@ -280,6 +281,17 @@ impl Patch {
 }
 
 impl PatchedFile {
+    /// What happens to the file as a whole, if it is more than another text.
+    fn file_operation(&self, target: &Target, to: &Target) -> Option<PathChange> {
+        let (from, to) = (target.path.clone(), to.path.clone());
+        match self.operation {
+            PatchOperation::Remove(_) | PatchOperation::Delete(_) => Some(PathChange::Delete(from)),
+            PatchOperation::Rename { .. } => Some(PathChange::Move { from, to }),
+            PatchOperation::Copy { .. } => Some(PathChange::Copy { from, to }),
+            PatchOperation::Create(_) | PatchOperation::Modify(_) => None,
+        }
+    }
+
     /// Applies the hunks of each section in order, up to the first section that fails. In a changed file, line
     /// numbers do not count, and old lines have to be there as they are. An error is a sentence.
     fn patched(&self, name: &str, old: &str, is_changed: bool) -> Result<Patched, String> {

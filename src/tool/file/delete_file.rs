@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::acp::ToolKind;
+use crate::conversation::content::{PathChange, ToolContent};
 use crate::permission::Effect;
 use crate::text::code_span;
 use crate::tool::{LastSeen, PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, effect};
@@ -34,8 +35,14 @@ fn prepare(
         let RunContext { permit, journal, .. } = context;
         effect(permit, move |cancel| {
             let seen = vec![(target.path.clone(), LastSeen::absent())];
+            let deleted = ToolContent::Operation(PathChange::Delete(target.path.clone()));
             workspace.apply(&[Change::Remove { target }], cancel, &journal)?;
-            Ok(ToolOutput { seen, ..ToolOutput::text(format!("Deleted {name}.")) })
+            let text = format!("Deleted {name}.");
+            Ok(ToolOutput {
+                seen,
+                content: vec![ToolContent::text(&text), deleted],
+                ..ToolOutput::text(text)
+            })
         })
     });
     Ok(PreparedCall { targets, ..call })

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::acp::ToolKind;
+use crate::conversation::content::{PathChange, ToolContent};
 use crate::permission::{Effect, FilesBelow, Target};
 use crate::text::code_span;
 use crate::tool::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, effect};
@@ -40,8 +41,11 @@ fn prepare(
             if let Some(files) = files.filter(|_| is_folder) {
                 check_contents(&from, &to, &files, &workspace)?;
             }
+            let moved = PathChange::Move { from: from.path.clone(), to: to.path.clone() };
             workspace.apply(&[Change::Rename { from, to }], cancel, &journal)?;
-            Ok(ToolOutput::text(format!("Moved {old} to {new}.")))
+            let text = format!("Moved {old} to {new}.");
+            let content = vec![ToolContent::text(&text), ToolContent::Operation(moved)];
+            Ok(ToolOutput { content, ..ToolOutput::text(text) })
         })
     });
     Ok(PreparedCall { targets, ..call })

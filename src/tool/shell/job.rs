@@ -17,9 +17,11 @@ use crate::process::{BrokerEvent, Event, Exit, Process, RecordState, RefusalKind
 use crate::workspace::Outputs;
 use output::JobOutput;
 pub(in crate::tool) use output::shortened;
+pub use output_watcher::OutputWatcher;
 
 mod clean;
 mod output;
+mod output_watcher;
 
 /// Grace period between asking a command to end and killing it.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -170,10 +172,6 @@ impl Job {
     /// Like [`Self::snapshot`], with only the output since the last call of this method.
     pub async fn unseen(&self) -> Option<JobSnapshot> {
         self.ask(JobMessage::Unseen).await
-    }
-
-    pub async fn since(&self, from: usize) -> Option<News> {
-        self.ask(|reply| JobMessage::Since(from, reply)).await
     }
 
     async fn ask<T>(&self, message: impl FnOnce(oneshot::Sender<T>) -> JobMessage) -> Option<T> {

@@ -255,3 +255,36 @@ async fn titles_have_code_spans_where_the_client_renders_them() {
         client.end().await;
     }
 }
+
+/// A client of version 1 gets plans with ids and sub-agents only if it announces them.
+#[tokio::test]
+async fn plans_and_sub_agents_are_shown_as_announced() {
+    for (capabilities, is_announced) in [(json!({}), false), (json!({ "plan": {}, "subagents": {} }), true)] {
+        let setup = Setup { mode: "code", agents: "[{id: helper, description: Helps.}]", ..Setup::default() };
+        let mut client = TestClient::with(setup);
+        client.call("initialize", json!({ "protocolVersion": 1, "clientCapabilities": capabilities })).await;
+        let session = client.session().await;
+        let prompt = client.prompt(&session, "go").await;
+        let call = |id: &str, name: &str, arguments: Value| {
+            Ok(ModelEvent::ToolCall { id: id.into(), name: name.into(), arguments })
+        };
+        let items = json!({ "items": [{ "content": "Look" }] });
+        client.model.say(&session, call("t", "todo", items));
+        client.model.say(&session, call("d", "delegate", json!({ "agent": "helper", "task": "look" })));
+        client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        client.model.say("sess_2", Ok(ModelEvent::Text("Seen.".into())));
+        for session in ["sess_2", &session] {
+            client.model.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        }
+        let messages = client.until_answer(prompt).await;
+        let kinds: Vec<_> = messages
+            .iter()
+            .filter_map(|message| message["params"]["update"]["sessionUpdate"].as_str())
+            .collect();
+        let count = |kind: &str| kinds.iter().filter(|known| **known == kind).count();
+        let expected = if is_announced { [0, 1, 2, 2] } else { [1, 0, 0, 0] };
+        let counted = ["plan", "plan_update", "subagent_update", "session_message"].map(count);
+        assert_eq!(counted, expected, "{kinds:?}");
+        client.end().await;
+    }
+}

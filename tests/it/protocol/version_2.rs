@@ -1,6 +1,13 @@
 //! Version 2 of the protocol: negotiation, the life of a prompt, modes, questions, replays and repeated prompts.
 //! The test client checks every message against the schema of version 2.
 
+mod background;
+mod calls;
+mod kills;
+mod random;
+mod replays;
+mod wrapped;
+
 use modegate::model::{Failure, ModelError, ModelEvent, ModelStop};
 use serde_json::{Value, json};
 
@@ -8,7 +15,7 @@ use crate::sessions::load::{StoreFixture, call, text};
 use crate::support::{Setup, TestClient};
 
 fn setup(mode: &'static str) -> Setup {
-    Setup { mode, offers_v2: true, ..Setup::default() }
+    Setup { mode, ..Setup::default() }
 }
 
 fn initialize() -> Value {
@@ -21,7 +28,7 @@ async fn session(client: &mut TestClient) -> String {
     assert_eq!(answer["result"]["protocolVersion"], 2, "{answer}");
     let cwd = client.cwd();
     let answer = client.call("session/new", json!({ "cwd": cwd })).await;
-    assert_eq!(kind(&client.next().await), "available_commands_update");
+    assert!(!answer["result"]["availableCommands"].as_array().unwrap().is_empty(), "{answer}");
     answer["result"]["sessionId"].as_str().unwrap().to_owned()
 }
 
@@ -58,15 +65,13 @@ fn set_mode(session: &str, mode: &str) -> Value {
 }
 
 #[tokio::test]
-async fn version_2_is_chosen_only_where_it_is_offered() {
-    for (offers_v2, requested, expected) in
-        [(false, 2, json!(1)), (true, 1, json!(1)), (true, 2, json!(2)), (true, 9, json!(2))]
-    {
-        let mut client = TestClient::with(Setup { offers_v2, ..Setup::default() });
+async fn highest_version_that_both_have_is_chosen() {
+    for (requested, expected) in [(1, 1), (2, 2), (9, 2)] {
+        let mut client = TestClient::with(setup("ask"));
         let mut params = initialize();
         params["protocolVersion"] = requested.into();
         let answer = client.call("initialize", params).await;
-        assert_eq!(answer["result"]["protocolVersion"], expected, "{offers_v2} {requested}");
+        assert_eq!(answer["result"]["protocolVersion"], expected);
         client.end().await;
     }
 }
@@ -115,7 +120,6 @@ async fn login_is_needed_after_a_logout() {
     assert_eq!(refused["error"]["code"], -32000);
     assert_eq!(client.call("auth/login", json!({ "methodId": "environment" })).await["result"], json!({}));
     assert!(client.call("session/new", json!({ "cwd": cwd })).await["result"]["sessionId"].is_string());
-    client.next().await;
     client.end().await;
 }
 
@@ -153,7 +157,8 @@ async fn prompt_is_answered_once_it_is_in_the_history() {
     client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
     let messages = until(&mut client, "idle").await;
     assert_eq!(messages[0]["params"]["update"]["content"]["text"], "hi");
-    assert_eq!(messages.last().unwrap()["params"]["update"]["stopReason"], "end_turn");
+    let idle = &messages.last().unwrap()["params"]["update"];
+    assert_eq!(idle["stopReason"], "end_turn");
     client.end().await;
 }
 
@@ -250,7 +255,9 @@ async fn question_requires_action_and_shows_the_change_as_a_patch() {
     assert_eq!(std::fs::read_to_string(client.cwd().join("a.txt")).unwrap(), "new\n");
     client.model.say(&session, Ok(text("done")));
     client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
-    until(&mut client, "idle").await;
+    let idle = until(&mut client, "idle").await.pop().unwrap();
+    let head = &idle["params"]["update"]["_meta"]["modegate/head"];
+    assert!(head["length"].is_u64(), "{idle}");
     client.end().await;
 }
 
@@ -330,8 +337,9 @@ async fn repeated_prompt_is_inserted_once_also_after_a_restart() {
     client.call("initialize", initialize()).await;
     let cwd = client.cwd();
     let resumed = client.request("session/resume", json!({ "sessionId": id, "cwd": cwd })).await;
-    assert_eq!(kinds(&client.until_answer(resumed).await), ["idle", "answer"]);
-    client.next().await;
+    let messages = client.until_answer(resumed).await;
+    assert_eq!(kinds(&messages), ["idle", "answer"]);
+    assert!(!messages[1]["result"]["availableCommands"].as_array().unwrap().is_empty());
     let repeated = client.call("session/prompt", prompt(&id, "hello", Some("k1"))).await;
     assert_eq!(repeated["result"]["messageId"], message_id);
     client.end().await;
@@ -347,7 +355,6 @@ async fn replay_ends_with_one_mark_and_the_state() {
     // An empty replay has the mark, too.
     let empty = client.request("session/resume", open.clone()).await;
     assert_eq!(kinds(&client.until_answer(empty).await), ["replay_complete", "idle", "answer"]);
-    client.next().await;
     let first = client.request("session/prompt", prompt(&id, "hello", None)).await;
     client.until_answer(first).await;
     client.model.say(&id, Ok(text("hi")));
@@ -366,7 +373,6 @@ async fn replay_ends_with_one_mark_and_the_state() {
     assert_eq!(order.iter().filter(|kind| **kind == "replay_complete").count(), 1);
     let idle = &messages[order.len() - 2]["params"]["update"];
     assert_eq!(idle.get("stopReason"), None, "a snapshot ends no turn");
-    client.next().await;
     let listed = client.call("session/list", json!({ "cwd": cwd })).await;
     assert_eq!(listed["result"]["sessions"][0]["sessionId"], id.as_str());
     assert_eq!(client.call("session/delete", json!({ "sessionId": id })).await["result"], json!({}));

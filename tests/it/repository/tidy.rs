@@ -133,7 +133,7 @@ const LAYERS: [(&str, &[&str]); 80] = [
     ("path_bytes", &[]),
     ("process", &["git_folder", "kernel", "sandbox", "supervisor"]),
     ("agents", &["external_agent/definition", "mode", "model"]),
-    ("rpc", &["acp", "agent", "client", "error", "json_rpc", "session", "transport"]),
+    ("rpc", &["acp", "agent", "client", "conversation", "error", "json_rpc", "session", "transport"]),
     ("sandbox", &["kernel"]),
     ("server", &["acp", "permission"]),
     ("session", SESSION),

@@ -30,6 +30,8 @@ pub(crate) fn validate(what: &str, value: &Value) {
             ("answer to session/list", make(schemars::schema_for!(schema::ListSessionsResponse))),
             ("answer to session/close", make(schemars::schema_for!(schema::CloseSessionResponse))),
             ("answer to session/delete", make(schemars::schema_for!(schema::DeleteSessionResponse))),
+            ("answer to tool_call/cancel", make(schemars::schema_for!(schema::CancelToolCallResponse))),
+            ("answer to terminal/cancel", make(schemars::schema_for!(schema::CancelTerminalResponse))),
             ("error", make(schemars::schema_for!(schema::Error))),
         ])
     });

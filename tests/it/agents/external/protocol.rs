@@ -93,7 +93,7 @@ impl RunningAgent {
     /// open.
     fn handle_outgoing(&mut self, outgoing: Outgoing) -> String {
         match outgoing {
-            Outgoing::Update(notification, _) => {
+            Outgoing::Update(notification, _) | Outgoing::Replayed(notification, _) => {
                 assert_eq!(&*notification.session_id.0, "ours");
                 let update = serde_json::to_value(&notification.update).unwrap();
                 let text = update["content"]["text"].as_str().or(update["sessionUpdate"].as_str());
