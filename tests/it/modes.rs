@@ -11,3 +11,4 @@ mod plan_exit;
 mod rejections;
 pub(crate) mod stored;
 mod untrusted_project;
+mod version_2;

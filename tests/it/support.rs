@@ -5,6 +5,7 @@
 
 pub(crate) mod binary_client;
 pub(crate) mod editor_client;
+pub(crate) mod over_version_2;
 pub(crate) mod requirements;
 mod schema_v2;
 pub(crate) mod scripted_model;
@@ -13,7 +14,7 @@ pub(crate) mod tool_calls;
 pub(crate) mod user_terminal;
 pub(crate) mod waiting;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
@@ -49,6 +50,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use crate::support::over_version_2::Translator;
 use crate::support::scripted_model::ScriptedModel;
 
 /// Longest wait of a test. A passing test never waits this long.
@@ -66,6 +68,10 @@ pub(crate) struct TestClient {
     /// True once version 2 of the protocol is negotiated.
     is_v2: bool,
     next_id: i64,
+    /// Present if a test for version 1 runs over version 2.
+    translator: Option<Translator>,
+    /// Translated messages that the test has not taken.
+    translated: VecDeque<Value>,
 }
 
 /// Settings of a `TestClient`.
@@ -91,7 +97,6 @@ pub(crate) struct Setup {
     pub max_mode: Option<&'static str>,
     pub exits: ExitSettings,
     pub steering: bool,
-    pub offers_v2: bool,
     /// Configuration files that a test changes while it runs. Their modes and rules apply.
     pub files: Option<Arc<Mutex<Layers>>>,
     /// The user's commands.
@@ -126,7 +131,6 @@ impl Default for Setup {
             max_mode: None,
             exits: ExitSettings::default(),
             steering: false,
-            offers_v2: false,
             files: None,
             commands: Vec::new(),
             skills: Arc::default(),
@@ -217,7 +221,6 @@ impl TestClient {
                 }),
                 load_models: Arc::new(move || Ok(Arc::clone(&models))),
                 binary: None,
-                offers_v2: setup.offers_v2,
                 wrapped: None,
             },
             client.clone(),
@@ -240,6 +243,8 @@ impl TestClient {
             methods: HashMap::new(),
             is_v2: false,
             next_id: 0,
+            translator: over_version_2::is_on().then(Translator::default),
+            translated: VecDeque::new(),
         }
     }
 
@@ -249,6 +254,11 @@ impl TestClient {
 
     /// Sends a line unchanged.
     pub(crate) async fn send_line(&mut self, line: &str) {
+        let translated = match (&mut self.translator, serde_json::from_str(line)) {
+            (Some(translator), Ok(message)) => translator.outgoing(message).to_string(),
+            _ => line.to_owned(),
+        };
+        let line = translated.as_str();
         if let Ok(message) = serde_json::from_str::<Value>(line)
             && let (Some(id), Some(method)) = (message.get("id"), message["method"].as_str())
         {
@@ -275,14 +285,22 @@ impl TestClient {
 
     /// Returns the next message after checking it. Fails if none arrives.
     pub(crate) async fn next(&mut self) -> Value {
-        let line = tokio::time::timeout(TIMEOUT, self.from_agent.recv()).await.expect("no message came");
-        self.check(&line.expect("the connection has ended"))
+        self.next_within(TIMEOUT).await.expect("no message came, or the connection has ended")
     }
 
     /// Returns the next message, if one arrives within this time.
     pub(crate) async fn next_within(&mut self, time: Duration) -> Option<Value> {
-        let line = tokio::time::timeout(time, self.from_agent.recv()).await.ok()??;
-        Some(self.check(&line))
+        loop {
+            if let Some(message) = self.translated.pop_front() {
+                return Some(message);
+            }
+            let line = tokio::time::timeout(time, self.from_agent.recv()).await.ok()??;
+            let message = self.check(&line);
+            match &mut self.translator {
+                Some(translator) => self.translated.extend(translator.incoming(message)),
+                None => return Some(message),
+            }
+        }
     }
 
     /// Returns the messages up to and including the answer to a request.
@@ -373,10 +391,17 @@ impl TestClient {
 
 impl Drop for TestClient {
     fn drop(&mut self) {
-        if !std::thread::panicking()
+        while !std::thread::panicking()
             && let Ok(line) = self.from_agent.try_recv()
         {
-            panic!("a message was left unread: {line}");
+            let message = self.check(&line);
+            match &mut self.translator {
+                Some(translator) => self.translated.extend(translator.incoming(message)),
+                None => panic!("a message was left unread: {message}"),
+            }
+        }
+        if !std::thread::panicking() {
+            assert!(self.translated.is_empty(), "a message was left unread: {:?}", self.translated);
         }
     }
 }

@@ -44,7 +44,7 @@ async fn answer(client: &mut TestClient, question: &Value, option: &str) {
 
 /// The description does not depend on the mode, so providers can cache it.
 #[tokio::test]
-async fn exit_tool_names_the_modes_that_may_change_something() {
+pub(super) async fn exit_tool_names_the_modes_that_may_change_something() {
     let mut modes = layers("modes: [{id: docs, extends: ask}, {id: look, extends: plan}]").modes;
     modes.set_default_tool_list(ToolList::Mask);
     for mode in ["plan", "look", "docs"] {
@@ -61,7 +61,7 @@ async fn exit_tool_names_the_modes_that_may_change_something() {
 }
 
 #[tokio::test]
-async fn switch_restoring_an_always_grant_asks_the_user() {
+pub(super) async fn switch_restoring_an_always_grant_asks_the_user() {
     let text = "modes: [{id: twin, extends: ask}]";
     let (mut client, session) = begin("twin", text).await;
     let prompt = client.prompt(&session, "go").await;
@@ -85,7 +85,7 @@ async fn switch_restoring_an_always_grant_asks_the_user() {
 }
 
 #[tokio::test]
-async fn three_rejected_in_band_switches_end_the_turn() {
+pub(super) async fn three_rejected_in_band_switches_end_the_turn() {
     let (mut client, session) = begin("plan", "modes: []").await;
     let prompt = client.prompt(&session, "go").await;
     for _ in 0..3 {
@@ -102,7 +102,7 @@ async fn three_rejected_in_band_switches_end_the_turn() {
 }
 
 #[tokio::test]
-async fn switch_to_fewer_write_paths_applies_immediately() {
+pub(super) async fn switch_to_fewer_write_paths_applies_immediately() {
     let text = "modes: [{id: e, extends: plan, access: edit}, {id: d, extends: e, write_paths: ['docs/**']}]";
     let (mut client, session) = begin("e", text).await;
     let id = client.request("session/set_mode", json!({ "sessionId": session, "modeId": "d" })).await;
@@ -112,7 +112,7 @@ async fn switch_to_fewer_write_paths_applies_immediately() {
 }
 
 #[tokio::test]
-async fn max_mode_limits_the_session_mode() {
+pub(super) async fn max_mode_limits_the_session_mode() {
     for (max_mode, is_written) in [(Some("plan"), false), (None, true)] {
         let mut client = TestClient::with(Setup { mode: "code", max_mode, ..Setup::default() });
         let session = client.session().await;

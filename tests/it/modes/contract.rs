@@ -61,7 +61,7 @@ fn expected(mode: usize) -> BTreeSet<String> {
 /// Each mode offers exactly these tools in the first request and after a switch, with the built-in agent and
 /// with a user's agent (D20 to D24).
 #[tokio::test]
-async fn each_mode_offers_exactly_these_tools_to_every_agent() {
+pub(super) async fn each_mode_offers_exactly_these_tools_to_every_agent() {
     require_sandbox();
     for agent in ["", "own"] {
         let home = tempfile::tempdir().unwrap();
@@ -98,7 +98,7 @@ async fn each_mode_offers_exactly_these_tools_to_every_agent() {
 /// Every request contains all tools, so their number and size stay small: at most 20 tools and 11 KiB in
 /// `code`.
 #[tokio::test]
-async fn tools_of_the_first_request_are_few_and_lean() {
+pub(super) async fn tools_of_the_first_request_are_few_and_lean() {
     require_sandbox();
     for (mode, most_tools, most_bytes) in
         [("plan", 15, 8_500), ("ask", 20, 11 * 1024), ("code", 20, 11 * 1024)]
@@ -129,7 +129,7 @@ async fn tools_of_the_first_request_are_few_and_lean() {
 
 /// The reminder names no tool that the request lacks (D38), and in plan no tool that changes files.
 #[tokio::test]
-async fn reminder_names_only_offered_tools() {
+pub(super) async fn reminder_names_only_offered_tools() {
     for mode in ["ask", "plan", "code"] {
         let mut client = TestClient::with(Setup { mode, ..Setup::default() });
         let session = client.session().await;
@@ -154,7 +154,7 @@ async fn reminder_names_only_offered_tools() {
 
 /// Without this text, models ask the user before `git log`.
 #[tokio::test]
-async fn first_turn_in_ask_names_asked_and_free_calls() {
+pub(super) async fn first_turn_in_ask_names_asked_and_free_calls() {
     require_sandbox();
     let home = tempfile::tempdir().unwrap();
     let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
@@ -189,7 +189,7 @@ fn reminders(request: &ModelRequest) -> Vec<String> {
 
 /// D8.
 #[tokio::test]
-async fn load_resume_and_list_return_the_current_mode() {
+pub(super) async fn load_resume_and_list_return_the_current_mode() {
     let mut client = TestClient::new();
     let session = client.session().await;
     let cwd = client.cwd();
@@ -217,7 +217,7 @@ async fn load_resume_and_list_return_the_current_mode() {
 
 /// An unknown, closed or deleted session is an error of `session/set_mode` and of the mode option (D13).
 #[tokio::test]
-async fn mode_of_unknown_sessions_cannot_be_changed() {
+pub(super) async fn mode_of_unknown_sessions_cannot_be_changed() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("store.db");
     let mut client = TestClient::with(Setup { store: StoreLocation::File(file.clone()), ..Setup::default() });
@@ -282,7 +282,7 @@ fn default_mode_is_configurable() {
 
 /// G16.
 #[tokio::test]
-async fn mode_prompt_is_trimmed_inside_the_reminder() {
+pub(super) async fn mode_prompt_is_trimmed_inside_the_reminder() {
     let mut layers = Layers::default();
     let text = "modes:\n- {id: kind, extends: plan, prompt: \"\\n\\n  Be kind.\\n  Be brief. \\n\\n\"}\n";
     layers.add("modes.yaml", text, LayerOwner::User).unwrap();
@@ -334,7 +334,7 @@ const SWITCH: &str = "```yaml\nmode_switch: {analysis: Careful., new_mode: plan}
 /// The prompt is answered with the model's error, and a switch block before the error has no effect (G36,
 /// G39).
 #[tokio::test]
-async fn failed_reply_switches_no_mode() {
+pub(super) async fn failed_reply_switches_no_mode() {
     let (answer, changes, messages) = outcome_of_block(SWITCH, Err(ModelError::new("the model broke"))).await;
     assert_eq!(answer["error"]["code"], -32603, "{answer}");
     assert!(answer["error"]["message"].as_str().unwrap().contains("the model broke"), "{answer}");
@@ -351,7 +351,7 @@ async fn failed_reply_switches_no_mode() {
 
 /// An unknown target is neither applied nor recorded, and the model gets the list of modes (G36).
 #[tokio::test]
-async fn unknown_switch_target_is_reported_to_the_model() {
+pub(super) async fn unknown_switch_target_is_reported_to_the_model() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("store.db");
     let mut client = TestClient::with(Setup {
@@ -387,7 +387,7 @@ async fn unknown_switch_target_is_reported_to_the_model() {
 
 /// The columns, their null values, growing ids, the index, and the documented queries (G42, G56).
 #[tokio::test]
-async fn mode_changes_table_has_the_documented_columns() {
+pub(super) async fn mode_changes_table_has_the_documented_columns() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("store.db");
     let mut client = TestClient::with(Setup { store: StoreLocation::File(file.clone()), ..Setup::default() });

@@ -118,7 +118,7 @@ fn failed_text(message: &Value) -> Option<String> {
 }
 
 #[tokio::test]
-async fn denied_running_effect_ends_before_set_mode_answers() {
+pub(super) async fn denied_running_effect_ends_before_set_mode_answers() {
     let context = Arc::new(SlowState::default());
     let (mut client, session, prompt) = running(Effect::Execute, &context).await;
     let (messages, effect) = set_mode(&mut client, &session, "plan").await;
@@ -134,7 +134,7 @@ async fn denied_running_effect_ends_before_set_mode_answers() {
 }
 
 #[tokio::test]
-async fn running_effects_continue_when_the_new_mode_asks() {
+pub(super) async fn running_effects_continue_when_the_new_mode_asks() {
     let context = Arc::new(SlowState::default());
     let (mut client, session, prompt) = running(Effect::Execute, &context).await;
     let (_, effect) = set_mode(&mut client, &session, "ask").await;
@@ -147,7 +147,7 @@ async fn running_effects_continue_when_the_new_mode_asks() {
 }
 
 #[tokio::test]
-async fn unconfirmed_effect_is_named_to_client_and_model() {
+pub(super) async fn unconfirmed_effect_is_named_to_client_and_model() {
     let context = Arc::new(SlowState { ignores_cancel: true, ..SlowState::default() });
     let (mut client, session, prompt) = running(Effect::State, &context).await;
     let (_, effect) = set_mode(&mut client, &session, "plan").await;
@@ -162,7 +162,7 @@ async fn unconfirmed_effect_is_named_to_client_and_model() {
 }
 
 #[tokio::test]
-async fn reads_run_in_parallel_and_changes_sequentially() {
+pub(super) async fn reads_run_in_parallel_and_changes_sequentially() {
     for (effect, together) in [(Effect::Read, 3), (Effect::Execute, 1)] {
         let context = Arc::new(SlowState::default());
         let tools = Toolset::new(vec![Arc::new(Slow::new(effect, &context))]);

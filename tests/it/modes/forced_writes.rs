@@ -118,7 +118,7 @@ async fn force(mode: &'static str, attempt: &Attempt) -> (bool, String) {
 }
 
 #[tokio::test]
-async fn forced_writes_change_nothing_in_plan_mode() {
+pub(super) async fn forced_writes_change_nothing_in_plan_mode() {
     for attempt in attempts(Path::new("/outside")) {
         let case = format!("{} {}", attempt.tool, attempt.arguments);
         let (changed, text) = force("plan", &attempt).await;

@@ -95,7 +95,7 @@ fn check_no_switch(what: &str, messages: &[Value], requests: &[ModelRequest]) {
 }
 
 #[tokio::test]
-async fn only_the_models_own_answer_can_switch_modes() {
+pub(super) async fn only_the_models_own_answer_can_switch_modes() {
     let mut cases = 0;
     for payload in PAYLOADS {
         let (mut client, session, _home) = begin().await;
@@ -150,7 +150,7 @@ async fn only_the_models_own_answer_can_switch_modes() {
 }
 
 #[tokio::test]
-async fn switch_block_in_the_models_answer_asks_the_user() {
+pub(super) async fn switch_block_in_the_models_answer_asks_the_user() {
     let (mut client, session, _home) = begin().await;
     for answer in ["reject", "code"] {
         let prompt = client.prompt(&session, "go").await;

@@ -66,7 +66,7 @@ fn is_over(message: &Value, call: &str) -> bool {
 
 /// Covers every delegation tool, every moment, work at every depth, and every tool that writes.
 #[tokio::test]
-async fn loosening_does_not_widen_work_started_by_a_reply() {
+pub(super) async fn loosening_does_not_widen_work_started_by_a_reply() {
     for delegation_kind in DELEGATIONS {
         for when in [LoosenedAt::Never, LoosenedAt::Before, LoosenedAt::While, LoosenedAt::After] {
             for mode in ["ask", "code"] {
@@ -172,7 +172,7 @@ async fn check(delegation_kind: &str, when: LoosenedAt, mode: &'static str) {
 
 /// The rest of the reply is refused, also background jobs and calls after a handoff. The next reply is not.
 #[tokio::test]
-async fn loosening_does_not_widen_the_rest_of_a_reply() {
+pub(super) async fn loosening_does_not_widen_the_rest_of_a_reply() {
     for (mode, when) in
         [("code", LoosenedAt::Before), ("ask", LoosenedAt::Before), ("code", LoosenedAt::Never)]
     {
@@ -229,7 +229,7 @@ async fn loosening_does_not_widen_the_rest_of_a_reply() {
 /// A prompt that was sent to an external agent in plan stays under plan until its turn ends. The agent's
 /// requests are denied, with and without a sandbox.
 #[tokio::test]
-async fn external_agent_keeps_the_mode_of_the_prompt() {
+pub(super) async fn external_agent_keeps_the_mode_of_the_prompt() {
     for (start, mode, expected) in [
         ("plan", "code", "cancelled"),
         ("plan", "ask", "cancelled"),
@@ -265,7 +265,7 @@ async fn external_agent_keeps_the_mode_of_the_prompt() {
 }
 
 #[tokio::test]
-async fn refusal_names_the_mode_in_which_its_reply_began() {
+pub(super) async fn refusal_names_the_mode_in_which_its_reply_began() {
     let mut client = TestClient::with(Setup { mode: "plan", ..Setup::default() });
     let session = client.session().await;
     let prompt = client.prompt(&session, "go").await;

@@ -206,7 +206,7 @@ async fn force(modes: &Modes, rules: &Rules, mode: &SessionModeId, tool: &str) -
 }
 
 #[tokio::test]
-async fn offered_tools_run_and_other_tools_have_no_effect() {
+pub(super) async fn offered_tools_run_and_other_tools_have_no_effect() {
     let mut cells = 0;
     for rules in RULES {
         let layers = layers(rules);

@@ -96,7 +96,7 @@ impl Outcome {
 
 /// A client with forms gets no permission request, because some clients approve those automatically.
 #[tokio::test]
-async fn form_answer_decides_the_plan_exit() {
+pub(super) async fn form_answer_decides_the_plan_exit() {
     for (answer, mode, text) in [
         (
             form(&json!({ "decision": "code" })),
@@ -144,7 +144,7 @@ async fn form_answer_decides_the_plan_exit() {
 
 /// The pending call shows its title and the plan, both with forms and without.
 #[tokio::test]
-async fn plan_is_shown_before_the_exit_question() {
+pub(super) async fn plan_is_shown_before_the_exit_question() {
     for has_forms in [false, true] {
         let answer = if has_forms { json!({ "action": "decline" }) } else { option("reject") };
         let outcome = client(has_forms, Setup::default(), answer).await.propose().await;
@@ -164,7 +164,7 @@ async fn plan_is_shown_before_the_exit_question() {
 
 /// The options have the kinds that ACP defines. Each id is a mode or a rejection.
 #[tokio::test]
-async fn without_forms_plan_exit_is_a_permission_request() {
+pub(super) async fn without_forms_plan_exit_is_a_permission_request() {
     let outcome = client(false, Setup::default(), option("reject")).await.propose().await;
     let options = outcome.asked()[0]["params"]["options"].clone();
     let options: Vec<_> = options
@@ -188,7 +188,7 @@ async fn without_forms_plan_exit_is_a_permission_request() {
 }
 
 #[tokio::test]
-async fn plan_exit_result_respects_max_mode() {
+pub(super) async fn plan_exit_result_respects_max_mode() {
     for (max_mode, is_free, limit) in [
         (None, true, false),
         (Some("code"), true, false),
@@ -215,7 +215,7 @@ async fn plan_exit_result_respects_max_mode() {
 
 /// A switch block asks only if the target allows more under the limits of the session.
 #[tokio::test]
-async fn in_band_switch_without_an_effect_is_not_asked() {
+pub(super) async fn in_band_switch_without_an_effect_is_not_asked() {
     let block = "```yaml\nmode_switch: {analysis: Ready., new_mode: code}\n```\n";
     for (max_mode, is_asked) in [(Some("plan"), false), (Some("ask"), true), (None, true)] {
         let setup = Setup { max_mode, ..Setup::default() };
@@ -234,7 +234,7 @@ async fn in_band_switch_without_an_effect_is_not_asked() {
 }
 
 #[tokio::test]
-async fn exit_to_an_unknown_mode_is_answered_with_the_modes() {
+pub(super) async fn exit_to_an_unknown_mode_is_answered_with_the_modes() {
     for (mode, is_known) in [("nope", false), ("build", true)] {
         let arguments = json!({ "plan": PLAN, "mode": mode });
         let call = ModelEvent::ToolCall { id: "a".into(), name: "switch_mode".into(), arguments };
@@ -250,7 +250,7 @@ async fn exit_to_an_unknown_mode_is_answered_with_the_modes() {
 }
 
 #[tokio::test]
-async fn mode_and_permissions_commands_show_max_mode() {
+pub(super) async fn mode_and_permissions_commands_show_max_mode() {
     for (max_mode, is_shown) in [(Some("plan"), true), (None, false)] {
         let mut client = TestClient::with(Setup { mode: "code", max_mode, ..Setup::default() });
         let session = client.session().await;
@@ -270,7 +270,7 @@ async fn mode_and_permissions_commands_show_max_mode() {
 
 /// The client accepted, not a person: the mode stays, the turn ends, and the user learns how to leave the mode.
 #[tokio::test]
-async fn acceptance_faster_than_reading_does_not_count() {
+pub(super) async fn acceptance_faster_than_reading_does_not_count() {
     let long = Duration::from_mins(1);
     let short = Duration::from_millis(5);
     let block = "```yaml\nmode_switch: {analysis: Ready., new_mode: code}\n```\n";
@@ -306,7 +306,7 @@ async fn acceptance_faster_than_reading_does_not_count() {
 
 /// The same for a form.
 #[tokio::test]
-async fn form_accepted_faster_than_reading_does_not_count() {
+pub(super) async fn form_accepted_faster_than_reading_does_not_count() {
     for (accepts_all, expected) in [(false, "plan"), (true, "code")] {
         let exits = ExitSettings { reading_time: Duration::from_mins(1), accepts_all, is_off: false };
         let answer = form(&json!({ "decision": "code" }));
@@ -317,7 +317,7 @@ async fn form_accepted_faster_than_reading_does_not_count() {
 
 /// The tool is not offered, and a switch block in the model's text does not loosen the mode.
 #[tokio::test]
-async fn no_exit_removes_the_tool_and_in_band_exits() {
+pub(super) async fn no_exit_removes_the_tool_and_in_band_exits() {
     for is_off in [true, false] {
         let setup = || {
             let tools = modegate::tool::Toolset::built_in();
