@@ -20,6 +20,8 @@ pub enum SessionSignal {
     },
     /// The client has asked for the history. Until the end of the replay, it gets nothing else of the session.
     ReplayRequested,
+    /// All updates so far are part of the history that follows.
+    ReplayBegan,
     ReplayEnded,
     ReplayFailed,
     /// The client needs the state of the session before the next answer.

@@ -276,7 +276,7 @@ impl Actor {
     }
 
     fn snapshot(&self) -> SessionSnapshot {
-        SessionSnapshot::new(&self.decider, &self.models, self.options())
+        self.models.snapshot(&self.decider, self.options())
     }
 
     async fn command(&mut self, command: SessionCommand) {

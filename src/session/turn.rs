@@ -37,6 +37,9 @@ mod session_action;
 pub(super) mod steps;
 pub(super) mod turns;
 
+/// For the model, about a call that the user has cancelled.
+const WITHDRAWN: &str = "The user cancelled this call.";
+
 /// The input of a turn's task, made for one turn. No state of the session: the turn asks the actor for it.
 pub(super) struct Turn {
     pub(super) number: u64,

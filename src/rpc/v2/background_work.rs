@@ -1,8 +1,6 @@
 //! Encodes background work: terminals and sub-agents that a session's states list. Pure.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD as BASE64;
-
+use super::updates;
 use crate::acp::{MaybeUndefined, v2};
 use crate::client::{BackgroundWork, EndedWork};
 
@@ -38,7 +36,7 @@ pub(super) fn ended(work: EndedWork) -> (Option<v2::SessionUpdate>, v2::Backgrou
 }
 
 pub(super) fn output(id: String, text: &str) -> v2::SessionUpdate {
-    v2::SessionUpdate::TerminalOutputChunk(v2::TerminalOutputChunk::new(id, BASE64.encode(text)))
+    v2::SessionUpdate::TerminalOutputChunk(updates::terminal_output(id, text))
 }
 
 pub(super) fn lists_terminal(listed: &[v2::BackgroundWork], id: &str) -> bool {

@@ -32,6 +32,8 @@ struct SessionView {
 }
 
 enum HeldMessage {
+    /// Part of the history of a replay that begins later.
+    Update(String),
     Line(String),
     Question(u64, String),
 }
@@ -39,7 +41,7 @@ enum HeldMessage {
 impl HeldMessage {
     fn into_line(self) -> String {
         match self {
-            Self::Line(line) | Self::Question(_, line) => line,
+            Self::Update(line) | Self::Line(line) | Self::Question(_, line) => line,
         }
     }
 }
@@ -54,7 +56,7 @@ impl V2Encoder {
     pub(in crate::rpc) fn update(&mut self, notification: SessionNotification) -> Vec<String> {
         match self.sessions.get_mut(&notification.session_id).filter(|view| view.replays > 0) {
             Some(view) => {
-                view.held.extend(update_lines(notification).into_iter().map(HeldMessage::Line));
+                view.held.extend(update_lines(notification).into_iter().map(HeldMessage::Update));
                 Vec::new()
             }
             None => update_lines(notification),
@@ -65,6 +67,10 @@ impl V2Encoder {
         match signal {
             SessionSignal::ReplayRequested => {
                 self.view(&session).replays += 1;
+                return Vec::new();
+            }
+            SessionSignal::ReplayBegan => {
+                self.view(&session).held.retain(|message| !matches!(message, HeldMessage::Update(_)));
                 return Vec::new();
             }
             SessionSignal::ReplayEnded => {
@@ -125,6 +131,7 @@ impl V2Encoder {
                 end.into_iter().chain([self.state(session)]).collect()
             }
             SessionSignal::ReplayRequested
+            | SessionSignal::ReplayBegan
             | SessionSignal::ReplayEnded
             | SessionSignal::ReplayFailed
             | SessionSignal::StateRequested

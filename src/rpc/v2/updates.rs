@@ -169,6 +169,10 @@ fn take_mark(meta: Option<&mut Meta>, key: &str) -> bool {
     meta.and_then(|meta| meta.remove(key)).is_some()
 }
 
+pub(super) fn terminal_output(id: String, text: &str) -> v2::TerminalOutputChunk {
+    v2::TerminalOutputChunk::new(id, BASE64.encode(text))
+}
+
 /// Takes the metadata about a display-only terminal, whose updates version 2 has.
 fn terminals(meta: Option<&mut Meta>) -> Vec<v2::SessionUpdate> {
     let Some(meta) = meta else { return Vec::new() };
@@ -180,8 +184,7 @@ fn terminals(meta: Option<&mut Meta>) -> Vec<v2::SessionUpdate> {
         updates.push(v2::SessionUpdate::TerminalUpdate(update));
     }
     if let Some(output) = meta.remove("terminal_output") {
-        let data = BASE64.encode(output["data"].as_str().unwrap_or_default());
-        let chunk = v2::TerminalOutputChunk::new(id(&output), data);
+        let chunk = terminal_output(id(&output), output["data"].as_str().unwrap_or_default());
         updates.push(v2::SessionUpdate::TerminalOutputChunk(chunk));
     }
     if let Some(exit) = meta.remove("terminal_exit") {

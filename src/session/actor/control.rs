@@ -240,7 +240,7 @@ impl Actor {
         let first = proposal.plan.lines().next().unwrap_or_default().to_owned();
         let plan_text = proposal.plan;
         if !matches!(chosen, Chosen::Mode(..)) {
-            exit::show_removed(&self.decider.log);
+            switch::show_plan_removed(&self.decider.log);
         }
         match chosen {
             Chosen::Mode(mode, added) => {

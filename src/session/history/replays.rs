@@ -45,6 +45,7 @@ impl Replays {
         let Decider { policy, log, .. } = decider;
         let mode = log.conversation().first_mode.as_ref().unwrap_or(&policy.mode).clone();
         let selection = models.entering(policy, &mode);
+        log.signal(SessionSignal::ReplayBegan);
         let (page, from, end) = (VecDeque::new(), 0, log.saved());
         self.queue.push_back(RunningReplay {
             page,

@@ -16,7 +16,6 @@ use crate::conversation::acp_updates::{self, plans};
 use crate::conversation::content::ToolContent;
 use crate::event::{CallTitle, NoticeKind, ToolCallUpdateEvent};
 use crate::permission::compare;
-use crate::session::event_log::EventLog;
 use crate::text::capitalised;
 use crate::tool::Proposal;
 
@@ -95,13 +94,6 @@ impl Switches {
 /// For the model.
 pub(crate) const AUTOMATIC: &str =
     "The client accepted without asking the user, which does not count as consent.";
-
-/// The plan is not going to be implemented.
-pub(crate) fn show_removed(log: &EventLog) {
-    if log.accepted().plans {
-        log.send(plans::proposal_removed(), None);
-    }
-}
 
 /// Names the modes in the order of the options, and the kinds by which some clients name them. No colon: clients
 /// cut titles there.

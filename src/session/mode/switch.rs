@@ -17,7 +17,6 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::decider::Decider;
-use super::exit;
 use super::permission_options::{CANCELLED, NOT_OFFERED, PermissionReply, REJECT_WITH_FEEDBACK, feedback};
 use super::policy::Policy;
 use crate::acp::{
@@ -25,7 +24,7 @@ use crate::acp::{
     ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields, ToolKind,
 };
 use crate::client::ClientError;
-use crate::conversation::acp_updates;
+use crate::conversation::acp_updates::{self, plans};
 use crate::conversation::content::ToolContent;
 use crate::conversation::mode_switch::{self, FoundSwitch, Switch};
 use crate::event::{NoticeKind, SessionEvent, SwitchOutcome};
@@ -274,7 +273,7 @@ impl Switches {
             match open.request {
                 SwitchRequest::Exit { call, proposal, reply } => {
                     closed.push(call);
-                    exit::show_removed(log);
+                    show_plan_removed(log);
                     let message = format!("The mode has changed to {}.", policy.mode);
                     let _ = reply.send(Proposed::stayed(&proposal.plan, &message, message.clone(), None));
                 }
@@ -284,6 +283,13 @@ impl Switches {
             }
         }
         closed
+    }
+}
+
+/// The plan is not going to be implemented.
+pub(crate) fn show_plan_removed(log: &EventLog) {
+    if log.accepted().plans {
+        log.send(plans::proposal_removed(), None);
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::message::{FinishedCall, TurnMessage};
-use super::{After, Announced, Turn, TurnError};
+use super::{After, Announced, Turn, TurnError, WITHDRAWN};
 use super::{nearby_instructions, scaled_images, session_action};
 use crate::acp::{ToolCallId, ToolCallStatus};
 use crate::conversation::content::ToolContent;
@@ -29,9 +29,6 @@ use crate::workspace::{Changes, Journal};
 
 /// Time that a cancelled or overdue call may take to end.
 const GRACE: Duration = Duration::from_secs(2);
-
-/// For the model.
-pub(super) const WITHDRAWN: &str = "The user cancelled this call.";
 
 impl Turn {
     pub(super) async fn run_call(&self, call: Announced) -> Result<After, TurnError> {

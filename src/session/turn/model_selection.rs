@@ -8,6 +8,7 @@ use crate::acp::{ContentBlock, EmbeddedResourceResource, ImageContent, SessionCo
 use crate::agents::AgentSpec;
 use crate::conversation::prompt_block::{MAX_PROMPT_TEXT, PICTURES};
 use crate::error::AgentError;
+use crate::mode::Access;
 use crate::model::Effort;
 use crate::model::catalog::ModelCatalog;
 use crate::model::catalog::NoModel;
@@ -17,6 +18,7 @@ use crate::session::mode::decider::Decider;
 use crate::session::mode::policy::Policy;
 use crate::session::notes::Notes;
 use crate::session::options::{self, ModelSelection};
+use crate::session::session_snapshot::SessionSnapshot;
 use crate::store::Row;
 
 pub(crate) struct Models {
@@ -52,6 +54,26 @@ impl Models {
         }
         self.active = self.of_mode(policy);
         policy.context.model.prepare(&self.active.model);
+    }
+
+    /// The state of the session, for a request that opens it.
+    pub(crate) fn snapshot(&self, decider: &Decider, options: Vec<SessionConfigOption>) -> SessionSnapshot {
+        let policy = &decider.policy;
+        let context = &policy.context;
+        let model = Some(&self.active.model).filter(|_| policy.agent.external_agent.is_none());
+        let unusable_model =
+            options::unusable_model(&context.modes, &context.models, &policy.mode, &policy.agent);
+        SessionSnapshot {
+            model: model.cloned(),
+            is_fallback: model.is_some_and(|model| context.models.is_fallback(model)),
+            is_read_only: policy.ceilings().modes.iter().any(|mode| mode.access == Access::ReadOnly),
+            modes: options::mode_state(&context.modes, &policy.mode),
+            options,
+            head: decider.log.head().clone(),
+            has_unrecorded_modes: !policy.unrecorded_modes.is_empty(),
+            unusable_model: unusable_model.filter(|_| model.is_some()),
+            limited_to: policy.limited_to(),
+        }
     }
 
     pub(crate) fn entering(&self, policy: &Policy, mode: &SessionModeId) -> ModelSelection {

@@ -444,12 +444,13 @@ const SESSION: &[&str] = &[
 
 /// Parts of a module, lowest first, and the other parts of that module that each may name. A part is a file with
 /// the folder beside it.
-const PARTS: [(&str, &[&str]); 12] = [
+const PARTS: [(&str, &[&str]); 13] = [
     ("session/insertion", &[]),
     ("session/event_log", &["session/insertion"]),
     ("session/options", &[]),
+    ("session/session_snapshot", &[]),
     ("session/mode", &["session/event_log"]),
-    ("session/handle", &["session/insertion", "session/options"]),
+    ("session/handle", &["session/insertion", "session/options", "session/session_snapshot"]),
     ("session/notes", &["session/event_log", "session/mode"]),
     ("session/servers", &["session/event_log", "session/mode", "session/notes"]),
     ("session/subagent", &["session/event_log", "session/handle", "session/mode", "session/options"]),
@@ -463,6 +464,7 @@ const PARTS: [(&str, &[&str]); 12] = [
             "session/notes",
             "session/options",
             "session/servers",
+            "session/session_snapshot",
             "session/subagent",
         ],
     ),
@@ -475,6 +477,7 @@ const PARTS: [(&str, &[&str]); 12] = [
             "session/mode",
             "session/notes",
             "session/options",
+            "session/session_snapshot",
             "session/turn",
         ],
     ),
@@ -490,6 +493,7 @@ const PARTS: [(&str, &[&str]); 12] = [
             "session/notes",
             "session/options",
             "session/servers",
+            "session/session_snapshot",
             "session/subagent",
             "session/turn",
         ],
@@ -1176,7 +1180,9 @@ fn test_names() -> HashSet<String> {
         let mut is_test = false;
         for line in fs::read_to_string(path).unwrap().lines().map(str::trim_start) {
             is_test |= line.starts_with("#[test]") || line.starts_with("#[tokio::test");
-            let Some(rest) = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn ") else {
+            let Some(rest) =
+                line.trim_start_matches("pub(super) ").trim_start_matches("async ").strip_prefix("fn ")
+            else {
                 continue;
             };
             if std::mem::take(&mut is_test) {

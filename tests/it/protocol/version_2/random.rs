@@ -57,17 +57,18 @@ fn next(seed: &mut u64) -> usize {
 fn request(seed: &mut u64, session: &str, cwd: &std::path::Path) -> (&'static str, Value, Option<String>) {
     let number = next(seed);
     match next(seed) % 16 {
-        0..5 => {
+        0..2 => {
             let key = number.is_multiple_of(3).then(|| format!("k{}", number % 50));
             ("session/prompt", prompt(session, "go", key.as_deref()), key)
         }
-        5..8 => ("session/set_config_option", set_mode(session, MODES[number % 3]), None),
+        2..8 => ("session/set_config_option", set_mode(session, MODES[number % 3]), None),
         8 => ("session/set_config_option", set_mode(session, "none"), None),
         9 => ("session/resume", json!({ "sessionId": session, "cwd": cwd }), None),
-        10..12 => {
+        10 if number.is_multiple_of(16) => {
             let start = json!({ "type": "start" });
             ("session/resume", json!({ "sessionId": session, "cwd": cwd, "replayFrom": start }), None)
         }
+        10..12 => ("session/prompt", prompt(session, "/help", None), None),
         12 => ("session/close", json!({ "sessionId": session }), None),
         13 => ("session/list", json!({ "cwd": cwd }), None),
         14 => ("tool_call/cancel", json!({ "sessionId": session, "toolCallId": "none" }), None),
@@ -206,7 +207,7 @@ async fn every_request_is_answered_once_and_after_its_state() {
             client.send_line(&answer.to_string()).await;
         }
     }
-    assert!(seen.replays > 100, "{} replays", seen.replays);
+    assert!(seen.replays > 10, "{} replays", seen.replays);
     let inserted: usize = seen.sessions.values().map(|session| session.inserted.len()).sum();
     assert!(inserted > 100, "{inserted} prompts");
     client.close_input();

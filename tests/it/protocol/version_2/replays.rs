@@ -1,7 +1,7 @@
 //! Replays of a session in which a turn runs, and the end of sessions.
 
 use modegate::model::{ModelEvent, ModelStop};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{ask_for_write, kinds, prompt, session, setup, until};
 use crate::sessions::load::text;
@@ -30,14 +30,15 @@ async fn live_updates_wait_for_the_end_of_a_replay() {
     let order = kinds(&messages);
     let end = order.iter().position(|kind| *kind == "replay_complete").unwrap();
     assert_eq!(order.iter().filter(|kind| **kind == "replay_complete").count(), 1);
-    let is_live = |text: &str| text.contains("live ");
-    assert!(!messages[..end].iter().any(|message| is_live(&message.to_string())), "{order:?}");
+    let shown = |messages: &[Value]| {
+        messages.iter().map(|message| message.to_string().matches("live ").count()).sum::<usize>()
+    };
+    let replayed = &order[..end];
+    assert_eq!(replayed[0], "user_message_chunk", "the history comes first: {order:?}");
     assert_eq!(order[order.len() - 2..], ["running", "answer"]);
     client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
-    let mut rest = until(&mut client, "idle").await;
-    rest.extend(messages.into_iter().skip(end));
-    let shown: usize = rest.iter().map(|message| message.to_string().matches("live ").count()).sum();
-    assert_eq!(shown, 20, "nothing is lost");
+    let rest = until(&mut client, "idle").await;
+    assert_eq!(shown(&messages) + shown(&rest), 20, "nothing is lost or shown twice");
     client.end().await;
 }
 
@@ -59,5 +60,5 @@ async fn closing_cancels_the_turn_before_the_answer() {
     }
     let answer = messages.iter().find(|message| message["id"] == waiting).unwrap();
     assert_eq!(answer["error"]["code"], -32800);
-    assert_eq!(client.end().await, Vec::<serde_json::Value>::new(), "nothing comes after the answers");
+    assert_eq!(client.end().await, Vec::<Value>::new(), "nothing comes after the answers");
 }
