@@ -355,7 +355,7 @@ impl Connection {
                 Some(update_line(&notification))
             }
             Outgoing::Signal(session, signal) => {
-                self.ready.extend(self.v2.as_mut()?.signal(session, signal));
+                self.ready.extend(self.v2.as_mut()?.signal(&session, signal));
                 self.ready.pop_front()
             }
             Outgoing::Request { id, request, reply } => {

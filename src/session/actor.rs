@@ -283,7 +283,7 @@ impl Actor {
         match command {
             SessionCommand::Prompt(prompt) => self.prompt(prompt).await,
             SessionCommand::Announce { answered, has_commands } => {
-                self.announce(answered, has_commands).await
+                self.announce(answered, has_commands).await;
             }
             SessionCommand::TakeBack => {
                 self.withdraw_cancelled();

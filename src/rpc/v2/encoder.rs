@@ -63,33 +63,33 @@ impl V2Encoder {
         }
     }
 
-    pub(in crate::rpc) fn signal(&mut self, session: SessionId, signal: SessionSignal) -> Vec<String> {
+    pub(in crate::rpc) fn signal(&mut self, session: &SessionId, signal: SessionSignal) -> Vec<String> {
         match signal {
             SessionSignal::ReplayRequested => {
-                self.view(&session).replays += 1;
+                self.view(session).replays += 1;
                 return Vec::new();
             }
             SessionSignal::ReplayBegan => {
-                self.view(&session).held.retain(|message| !matches!(message, HeldMessage::Update(_)));
+                self.view(session).held.retain(|message| !matches!(message, HeldMessage::Update(_)));
                 return Vec::new();
             }
             SessionSignal::ReplayEnded => {
-                let mark = line(&session, v2::SessionUpdate::ReplayComplete(v2::ReplayComplete::new()));
-                return [mark].into_iter().chain(self.end_replay(&session)).collect();
+                let mark = line(session, v2::SessionUpdate::ReplayComplete(v2::ReplayComplete::new()));
+                return [mark].into_iter().chain(self.end_replay(session)).collect();
             }
             // Without a mark.
-            SessionSignal::ReplayFailed => return self.end_replay(&session),
+            SessionSignal::ReplayFailed => return self.end_replay(session),
             // Part of the answer, after a replay.
-            SessionSignal::StateRequested => return vec![self.state(&session)],
+            SessionSignal::StateRequested => return vec![self.state(session)],
             SessionSignal::Closed => {
-                self.questions.retain(|_, asking| *asking != session);
-                self.sessions.remove(&session);
+                self.questions.retain(|_, asking| asking != session);
+                self.sessions.remove(session);
                 return Vec::new();
             }
             _ => {}
         }
-        let lines = self.live_signal(&session, signal);
-        self.unless_held(&session, lines)
+        let lines = self.live_signal(session, signal);
+        self.unless_held(session, lines)
     }
 
     fn live_signal(&mut self, session: &SessionId, signal: SessionSignal) -> Vec<String> {

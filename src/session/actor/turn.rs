@@ -246,7 +246,7 @@ impl Actor {
         self.turns.chat_questions.extend(questions);
         self.turns.saw(seen);
         self.notes.quote(instructions);
-        job.iter().for_each(|job| self.show_job(job, &mut update));
+        let job = job.inspect(|job| self.show_job(job, &mut update));
         if let Some(note) = job.and_then(|job| self.jobs.add(job, self.decider.policy.context.live)) {
             self.note_for_model(note);
         }

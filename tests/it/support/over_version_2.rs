@@ -127,7 +127,7 @@ impl Translator {
         if method == "session/new" && !commands.is_null() {
             messages.push(update_message(
                 &json!(session),
-                json!({
+                &json!({
                 "sessionUpdate": "available_commands_update", "availableCommands": commands }),
             ));
         }
@@ -173,7 +173,7 @@ impl Translator {
                 if self.modes.insert(name, mode.clone()).as_ref() != Some(&mode) {
                     let change = json!({ "sessionUpdate": "current_mode_update", "currentModeId": mode,
                         "modeId": mode });
-                    messages.push(update_message(&session, change));
+                    messages.push(update_message(&session, &change));
                 }
                 messages.push(message);
                 messages
@@ -243,7 +243,7 @@ fn with_id(mut answer: Value, id: &Value) -> Value {
     answer
 }
 
-fn update_message(session: &Value, update: Value) -> Value {
+fn update_message(session: &Value, update: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "method": "session/update",
         "params": { "sessionId": session, "update": update } })
 }

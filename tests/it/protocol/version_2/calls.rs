@@ -45,9 +45,9 @@ async fn deleted_and_moved_files_are_shown_as_such() {
     let messages = run_call(&mut client, &session, "move_file", arguments).await;
     let expected = json!([{ "operation": "move", "oldPath": path("b"), "path": path("e") }]);
     assert_eq!(content(&messages)[1]["changes"], expected);
-    let patch = "diff --git a/c b/c\ndeleted file mode 100644\n--- a/c\n+++ /dev/null\n@@ -1 +0,0 @@\n-one\n\
+    let arguments = "diff --git a/c b/c\ndeleted file mode 100644\n--- a/c\n+++ /dev/null\n@@ -1 +0,0 @@\n-one\n\
         diff --git a/d b/f\nrename from d\nrename to f\n--- a/d\n+++ b/f\n@@ -1 +1 @@\n-one\n+two\n";
-    let messages = run_call(&mut client, &session, "apply_patch", json!({ "patch": patch })).await;
+    let messages = run_call(&mut client, &session, "apply_patch", json!({ "patch": arguments })).await;
     let diffs: Vec<&Value> =
         content(&messages).as_array().unwrap().iter().filter(|item| item["type"] == "diff").collect();
     let changes = diffs.iter().map(|diff| diff["changes"][0]["operation"].as_str().unwrap());

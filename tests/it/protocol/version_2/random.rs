@@ -113,7 +113,7 @@ impl Seen {
 
     fn update(&mut self, session: &str, update: &Value, kind: &str) {
         let seen = self.sessions.entry(session.to_owned()).or_default();
-        seen.last = kind.to_owned();
+        kind.clone_into(&mut seen.last);
         match update["sessionUpdate"].as_str().unwrap() {
             "state_update" => {
                 seen.has_state = true;
@@ -183,13 +183,13 @@ async fn every_request_is_answered_once_and_after_its_state() {
         let answer = client.call("session/new", json!({ "cwd": cwd })).await;
         sessions.push(answer["result"]["sessionId"].as_str().unwrap().to_owned());
     }
-    let (mut seed, mut seen) = (11, Seen::default());
+    let (mut state, mut seen) = (11, Seen::default());
     for _ in 0..REQUESTS {
-        let session = &sessions[next(&mut seed) % SESSIONS];
-        if next(&mut seed).is_multiple_of(12) {
+        let session = &sessions[next(&mut state) % SESSIONS];
+        if next(&mut state).is_multiple_of(12) {
             client.notify("session/cancel", json!({ "sessionId": session })).await;
         }
-        let (method, params, key) = request(&mut seed, session, &cwd);
+        let (method, params, key) = request(&mut state, session, &cwd);
         let replays = params["replayFrom"].is_object();
         let id = client.request(method, params).await;
         seen.sessions.entry(session.clone()).or_default().open_replays += usize::from(replays);
