@@ -494,7 +494,7 @@ const PARTS: [(&str, &[&str]); 11] = [
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 115] = [
+const PURE: [&str; 119] = [
     "acp",
     "audit",
     "chain",
@@ -574,6 +574,10 @@ const PURE: [&str; 115] = [
     "skill",
     "store/entry",
     "text",
+    "tool/foreign_call",
+    "tool/foreign_call/convert",
+    "tool/foreign_call/table",
+    "tool/json_repair",
     "tool/edit/apply_patch/begin_patch",
     "tool/edit/apply_patch/hunk",
     "tool/edit/apply_patch/names",
