@@ -377,7 +377,9 @@ impl Actor {
         }
     }
 
-    async fn prompt(&mut self, mut prompt: Prompt) {
+    async fn prompt(&mut self, prompt: Prompt) {
+        let known_keys = &self.decider.log.conversation().prompt_keys;
+        let Some(mut prompt) = self.turns.unless_repeated(prompt, known_keys) else { return };
         self.notes.tell(self.decider.policy.widened_by_client());
         let mut checked = self.models.check_prompt(&prompt.content, &self.decider.policy);
         if checked.is_ok() && self.decider.policy.agent.external_agent.is_none() {

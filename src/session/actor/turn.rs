@@ -3,6 +3,7 @@
 use super::Actor;
 use crate::acp::MessageId;
 use crate::acp::{ConfigOptionUpdate, SessionUpdate, ToolCallId};
+use crate::client::SessionSignal;
 use crate::conversation::acp_updates;
 use crate::conversation::fitting::Shortened;
 use crate::event::{Compaction, SessionEvent, ToolCallUpdateEvent};
@@ -14,6 +15,7 @@ use crate::session::command::typed_text::title;
 use crate::session::handle::{CommandEnd, Prompt};
 use crate::session::history::checkpoint::{record_folder, record_uncovered};
 use crate::session::history::intents;
+use crate::session::insertion::InsertedPrompt;
 use crate::session::mode::ancestry::Parent;
 use crate::session::mode::decider::{Authorization, Decided, Decider, Grant};
 use crate::session::subagent::handoff;
@@ -22,7 +24,7 @@ use crate::session::subagent::spawn::{Delegation, Inherited, Spawned};
 use crate::session::turn::Turn;
 use crate::session::turn::message::{Background, FinishedCall, Next, Room, TurnMessage};
 use crate::session::turn::repetition::{self, Brake, Repetition};
-use crate::session::turn::turns::{FROM_TURN, RunningTurn};
+use crate::session::turn::turns::{self, FROM_TURN, RunningTurn};
 use crate::session::{DEADLINE, servers, turn};
 use crate::store::Row;
 use crate::text::counted;
@@ -36,7 +38,7 @@ use tracing::{Instrument, Span};
 impl Actor {
     pub(super) async fn begin_turn(&mut self, prompt: Prompt) {
         let prompt = self.turns.resolve_chat_answer(prompt);
-        let Prompt { content, compacts, typed, trace, cancel, reply, .. } = prompt;
+        let Prompt { content, compacts, typed, trace, insertion, cancel, reply, .. } = prompt;
         let turn = self.decider.log.begin_turn();
         let span = trace
             .as_ref()
@@ -52,7 +54,8 @@ impl Actor {
             self.decider.policy.agent.external_agent.is_some().then(|| self.decider.policy.agent.id.clone());
         self.notes.deliver(&mut self.decider);
         let to_it = if external_agent.is_some() { content.clone() } else { Vec::new() };
-        self.decider.log.record(SessionEvent::UserMessage { message_id, content, typed }, None);
+        self.decider.log.signal(SessionSignal::TurnBegan);
+        self.decider.log.record_prompt(InsertedPrompt { message_id, content, typed, insertion });
         if let Some(title) = title {
             self.decider.log.record(SessionEvent::Title { title }, None);
         }
@@ -119,7 +122,7 @@ impl Actor {
         }) {
             self.decider.forget_denials();
             self.repetition = Repetition::default();
-            self.decider.log.record(message, None);
+            self.decider.log.record_prompt(message);
         }
         let frame = self.requests.frame(&self.models, &self.decider.policy);
         let shortened = self.requests.fit(frame, &mut self.decider.log);
@@ -346,6 +349,7 @@ impl Actor {
         self.switches.end_turn();
         self.notes.deliver(&mut self.decider);
         self.decider.log.save().await;
+        self.decider.log.signal(SessionSignal::TurnEnded(turns::outcome(&outcome)));
         self.turns.reply(reply, outcome.clone(), command, &mut self.decider.log);
         for prompt in joined {
             self.turns.reply(prompt.reply, outcome.clone(), None, &mut self.decider.log);

@@ -167,8 +167,8 @@ impl SubagentRelay {
                 Outgoing::Withdraw(number) => {
                     self.pass(SubagentReport::Withdraw { call: self.call.clone(), number })
                 }
-                // A sub-agent has no connection, and the parent stores updates first.
-                Outgoing::Answer { .. } | Outgoing::Barrier(_) => continue,
+                // A sub-agent has no connection, the parent stores updates first, and its turn goes on.
+                Outgoing::Answer { .. } | Outgoing::Barrier(_) | Outgoing::Signal(..) => continue,
             };
             self.update_heartbeat(!answers.is_empty(), &open);
             if !passed {
