@@ -135,6 +135,7 @@ impl Requests {
             },
             transition: self.transition.as_ref().map(|pending| &pending.transition),
             is_first_turn: self.first_turn.is_none_or(|first| first == decider.log.turn()),
+            is_attended: context.capabilities.answers,
             notes,
             ceilings: &decider.policy.ceilings(),
             grants: &decider.policy.grants,

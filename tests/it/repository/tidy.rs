@@ -497,7 +497,7 @@ const PARTS: [(&str, &[&str]); 12] = [
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 125] = [
+const PURE: [&str; 126] = [
     "acp",
     "audit",
     "chain",
@@ -610,6 +610,7 @@ const PURE: [&str; 125] = [
     "tool/shell/command_line/literal",
     "tool/content",
     "tool/file/encoding",
+    "headless/denials",
     "tool/edit/text_match",
     "tool/web/fetch/markdown",
     "tool/mcp/schema_repair",
