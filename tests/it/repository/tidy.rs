@@ -715,11 +715,12 @@ const LIBRARIES: [(&str, &[&str]); 41] = [
             "external_agent/settings_text",
             "session/command/user_command",
             "skill",
+            "tool/edit/syntax",
             "yaml_error",
         ],
     ),
     ("strsim", &["mode/definition", "tool/file/near_path"]),
-    ("toml", &["external_agent/settings_text"]),
+    ("toml", &["external_agent/settings_text", "tool/edit/syntax"]),
     (
         "std::env",
         &["config", "process/plain", "process/shell", "sandbox/macos", "supervisor/command_process"],
