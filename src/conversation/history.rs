@@ -1,7 +1,7 @@
 //! The conversation as the model sees it, updated event by event. Pure.
 //!
 //! Reminders never enter it. Text that imitates one is neutralised, also the model's own text and arguments, so
-//! the reminder that is spliced into a request is the only one.
+//! the reminder that is put into a request is the only one.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! Providers over HTTP, model selection, keys and prompt caching.
 
 mod context;
+mod first_request;
 mod http_server;
 mod images;
 mod interruptions;

@@ -345,7 +345,7 @@ impl Actor {
             let reason = reason.stop_reason();
             self.decider.log.record(SessionEvent::Stop { reason }, None);
         }
-        self.requests.forget_transition_after(self.decider.log.turn());
+        self.requests.end_transition_after(self.decider.log.turn());
         self.switches.end_turn();
         self.notes.deliver(&mut self.decider);
         self.decider.log.save().await;

@@ -40,33 +40,33 @@ const MAX_COLUMNS: usize = 300;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SearchFilesArguments {
-    /// Regular expression in ripgrep's syntax, matched against each line.
+    /// In ripgrep's syntax, matched against each line.
     pattern: String,
-    /// File or directory to search. Default: the working directory.
+    /// File or directory. Default: the working directory.
     #[serde(default)]
     path: Option<String>,
-    /// Only files whose path matches this glob, as in .gitignore: `*.rs`, `src/**`, `!tests`.
+    /// Only these files, as in .gitignore: `*.rs`, `src/**`, `!tests`.
     #[serde(default)]
     glob: Option<String>,
-    /// Files that git ignores, too. Default: false.
+    /// Default: false.
     #[serde(default)]
     include_ignored: bool,
-    /// What to return: matching lines, paths of files, or the number of matching lines of each file. Default: content.
+    /// Matching lines, paths, or numbers of matching lines. Default: content.
     #[serde(default)]
     output: SearchOutput,
-    /// Lines to show before and after each match, at most 20. Default: 0.
+    /// Lines around each match, at most 20. Default: 0.
     #[serde(default)]
     context: usize,
-    /// Ignore case. Default: false.
+    /// Default: false.
     #[serde(default)]
     ignore_case: bool,
     /// A match can span lines, and `.` matches line ends. Default: false.
     #[serde(default)]
     multiline: bool,
-    /// Matching lines or files to return. Default: 200; at most 1000.
+    /// Default: 200; at most 1000.
     #[serde(default)]
     limit: Option<usize>,
-    /// Matching lines of one file to return, so that one file does not crowd out the others. Default: all.
+    /// Matching lines of one file. Default: all.
     #[serde(default)]
     per_file: Option<usize>,
 }
@@ -82,9 +82,9 @@ enum SearchOutput {
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
-    let description = "Search the content of files, as it is saved, for a regular expression. Answers with `path:12:text`, and \
-                `path-11-text` for context. Hidden files are searched; files that git ignores, .git and binary files are \
-                not. What the user has not saved yet is not found; read_file shows it.";
+    let description = "Search file contents for a regular expression. Answers with `path:12:text`, and `path-11-text` for context. \
+                Searches hidden files; skips .git, binary files, files that git ignores, and what the user has not saved \
+                (read_file shows it).";
     ToolSpec::new("search_files", ToolKind::Search, Effect::Read, description).tool(prepare)
 }
 

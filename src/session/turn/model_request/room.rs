@@ -211,7 +211,10 @@ impl Requests {
         log.save().await;
     }
 
-    fn done(&self, summary: String, retained: usize, log: &mut EventLog) -> Compaction {
+    /// The reminder of the next request stands behind the summary, and no longer states an earlier switch.
+    fn done(&mut self, summary: String, retained: usize, log: &mut EventLog) -> Compaction {
+        self.reminder_place.reset();
+        self.transition.take_if(|pending| pending.is_over);
         let messages = log.messages();
         let conversation = log.conversation();
         let prompts = conversation.prompts.iter().map(String::as_str);
