@@ -168,6 +168,7 @@ mod tests {
                 arguments: json!({ "plan": format!("plan {id}") }),
                 locations: Vec::new(),
                 is_announced: false,
+                note: None,
             };
             conversation.apply(&SessionEvent::ToolCall(Box::new(call)));
             let end = ToolCallUpdateEvent { status, ..ToolCallUpdateEvent::failed(id, "") };

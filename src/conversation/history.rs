@@ -36,6 +36,8 @@ pub struct History {
 struct HistoryCall {
     model_id: String,
     name: String,
+    /// A line after the result.
+    note: Option<String>,
     result: Option<(String, bool)>,
     pictures: Vec<Image>,
 }
@@ -216,7 +218,8 @@ impl History {
         let arguments = map_strings(call.arguments.clone(), neutralise);
         self.append(Role::Assistant, Block::ToolCall { id: model_id.clone(), name: name.clone(), arguments });
         self.index.insert(call.id.clone(), self.open.len());
-        self.open.push(HistoryCall { model_id, name, result: None, pictures: Vec::new() });
+        let note = call.note.as_ref().map(|note| neutralise(note).into_owned());
+        self.open.push(HistoryCall { model_id, name, note, result: None, pictures: Vec::new() });
     }
 
     /// Some servers give calls of different replies the same id, which strict ones reject.
@@ -235,7 +238,14 @@ impl History {
         let Some(result) = &update.result else { return };
         let Some(open) = self.index.get(&update.id).and_then(|at| self.open.get_mut(*at)) else { return };
         let is_error = !update.has_run();
-        open.result = Some((neutralise(result).into_owned(), is_error));
+        let mut text = neutralise(result).into_owned();
+        if let Some(note) = &open.note {
+            if !text.is_empty() && !text.ends_with('\n') {
+                text.push('\n');
+            }
+            text.push_str(note);
+        }
+        open.result = Some((text, is_error));
         open.pictures = update
             .pictures()
             .filter(|image| is_shown_picture(image))
@@ -407,6 +417,7 @@ mod tests {
             arguments: json!({}),
             locations: vec![],
             is_announced: false,
+            note: None,
         }))
     }
 

@@ -224,6 +224,12 @@ pub fn near<'a>(unknown: &str, words: &[&'a str]) -> Option<&'a str> {
     (strsim::jaro(unknown, word) > 0.7).then_some(word)
 }
 
+/// True if one letter differs, or two letters of words that begin alike.
+pub fn is_misspelt(unknown: &str, word: &str) -> bool {
+    let most = if unknown.chars().next() == word.chars().next() { 2 } else { 1 };
+    strsim::damerau_levenshtein(unknown, word) <= most
+}
+
 pub fn nearest<'a>(unknown: &str, words: &[&'a str]) -> &'a str {
     let similar = words.iter().map(|word| (strsim::jaro(unknown, word), *word));
     similar.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, word)| word).unwrap_or_default()

@@ -4,6 +4,7 @@ mod changes;
 mod contract;
 mod effects;
 mod forced_writes;
+mod foreign_names;
 mod injection;
 mod loosening;
 mod matrix;

@@ -547,6 +547,7 @@ fn events(step: &Step, number: usize) -> Vec<SessionEvent> {
                     arguments: serde_json::json!({}),
                     locations: vec![],
                     is_announced: false,
+                    note: None,
                 }))
             }));
             events.extend((0..*calls).rev().map(|call| {

@@ -20,7 +20,6 @@ use crate::conversation::question_text::CallPreview;
 use crate::event::ToolCallEvent;
 use crate::gate::Permit;
 use crate::ids;
-use crate::mode::definition::near;
 use crate::permission::{
     self, AskReason, CallFacts, CallSource, Ceilings, Denial, Effect, FilesBelow, Scope, Target, UNRECORDED,
     Verdict,
@@ -30,6 +29,7 @@ use crate::store::entry::{ChainEntry, RecordedConsent, RecordedFacts};
 use crate::store::sessions::StoredGrant;
 use crate::store::{self, Row};
 use crate::tool::client_io::ClientIo;
+use crate::tool::foreign_call;
 use crate::tool::{LastSeen, SessionState};
 
 const MAX_DENIALS: u32 = 3;
@@ -411,10 +411,7 @@ impl Decider {
             .filter(|tool| is_available(&tool.spec().facts()))
             .map(|tool| &*tool.spec().name)
             .collect();
-        match near(&name.to_lowercase(), &names) {
-            Some(known) => format!("There is no such tool. Did you mean {known}?"),
-            None => "There is no such tool. Use only the tools that this session offers.".into(),
-        }
+        format!("There is no such tool. {}", foreign_call::advice(name, &names))
     }
 
     fn remember(&mut self, mode: &str, allows: bool, scopes: Vec<Scope>) {

@@ -32,7 +32,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 impl Turn {
     pub(super) async fn run_call(&self, call: Announced) -> Result<After, TurnError> {
-        let Announced { id, tool, title } = call;
+        let Announced { id, tool, may_run, title } = call;
         let facts = tool.as_ref().map(|(spec, prepared)| match prepared {
             Ok(call) => {
                 let outputs = self.workspace.outputs().folder().map(Path::to_owned);
@@ -40,7 +40,7 @@ impl Turn {
             }
             Err(_) => spec.facts(),
         });
-        let fits = tool.as_ref().is_some_and(|(_, prepared)| prepared.is_ok());
+        let fits = may_run && tool.as_ref().is_some_and(|(_, prepared)| prepared.is_ok());
         let mut answer = self
             .ask_actor(|reply| TurnMessage::Authorize {
                 call: id.clone(),
@@ -52,6 +52,7 @@ impl Turn {
         let (Some((spec, prepared)), Some(facts)) = (tool, facts) else {
             return self.refused(id, title, answer).await;
         };
+        let prepared = if may_run { prepared } else { Err(ToolError::not_offered(&spec.name)) };
         let prepared = match (prepared, &answer) {
             (Ok(prepared), _) => prepared,
             (Err(_), Authorization::Denied { .. } | Authorization::Cancelled) => {

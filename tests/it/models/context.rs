@@ -368,6 +368,7 @@ fn events(turns: &[(usize, bool, Vec<StepLengths>)]) -> (Vec<SessionEvent>, Stri
                     arguments: json!({ "path": "a", "content": filled(*arguments), "parts": vec![1; arguments / 50] }),
                     locations: Vec::new(),
                     is_announced: false,
+                    note: None,
                 })));
                 calls += 1;
             }

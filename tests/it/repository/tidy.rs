@@ -497,7 +497,7 @@ const PARTS: [(&str, &[&str]); 12] = [
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 121] = [
+const PURE: [&str; 125] = [
     "acp",
     "audit",
     "chain",
@@ -583,6 +583,10 @@ const PURE: [&str; 121] = [
     "skill",
     "store/entry",
     "text",
+    "tool/foreign_call",
+    "tool/foreign_call/convert",
+    "tool/foreign_call/table",
+    "tool/json_repair",
     "tool/edit/apply_patch/begin_patch",
     "tool/edit/apply_patch/hunk",
     "tool/edit/apply_patch/names",
