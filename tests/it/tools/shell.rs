@@ -1,7 +1,7 @@
 //! The tools that run commands: permissions by mode, permission requests, output, background jobs, and their
 //! end.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use modegate::model::{ModelEvent, ModelStop};
