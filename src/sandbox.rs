@@ -39,11 +39,13 @@ pub const TEMPORARY_VARIABLES: [&str; 4] = ["TMPDIR", "TMP", "TEMP", "TMUX_TMPDI
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Confinement {
-    /// Reads the listed paths; writes only its own folder and the null devices. Denies sockets, changes of
-    /// attributes, and access to processes that the command did not start. Changes of permissions and times
-    /// are suspended for the supervisor.
+    /// Reads the listed paths; writes only its own folders and the null devices. Its network, if it has one, reaches
+    /// nothing but itself. Denies UNIX sockets, changes of attributes, and access to processes that the command did
+    /// not start. Changes of permissions and times are suspended for the supervisor.
     ReadOnly {
         read: Vec<PathBuf>,
+        /// Its second folder, which outlasts it.
+        build: Option<PathBuf>,
         /// The supervisor opens all other files for the command. `None` if there are none.
         denied: Option<DeniedReads>,
     },

@@ -50,12 +50,18 @@ impl CallAnswerer {
                 }
                 BrokerThreads::start(started).map(Self::Threads)
             }
-            Confinement::ReadOnly { read, denied: Some(denied) } => {
-                let readable = read.iter().chain(own_folder).cloned().collect();
-                let roots = Roots::open(&[], &[], own_folder, &[])?;
+            Confinement::ReadOnly { read, build, denied: Some(denied) } => {
+                let own_folders: Vec<_> = own_folder.iter().chain(build).cloned().collect();
+                let readable = read.iter().chain(&own_folders).cloned().collect();
+                let roots = Roots::open(&[], &[], &own_folders, &[])?;
                 let mut broker = Broker::new(listener, roots, BrokerPolicy::Nothing);
                 broker.limit_reads(limited_reads(denied, Some(readable))?);
                 BrokerThreads::start(broker).map(Self::Threads)
+            }
+            Confinement::ReadOnly { build, denied: None, .. } => {
+                let own_folders: Vec<_> = own_folder.iter().chain(build).cloned().collect();
+                let roots = Roots::open(&[], &[], &own_folders, &[])?;
+                Ok(Self::Here(Arc::new(Broker::new(listener, roots, BrokerPolicy::Nothing))))
             }
             _ => {
                 let roots = Roots::open(&[], &[], own_folder, &[])?;

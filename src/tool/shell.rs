@@ -78,8 +78,9 @@ struct FullArguments {
 }
 
 pub(super) fn read_only(shell: Shell, sandbox: CommandSandbox) -> Arc<dyn Tool> {
-    let description = "Run a command line that only reads: git log, rg, cargo metadata, jq, pipes of these. Prefer it to other \
-                tools for such commands. A sandbox enforces it: no network, no home folder, and no writes but below $TMPDIR, which is deleted afterwards.";
+    let description = "Run a command line that only reads: git log, rg, jq, tests, builds, linters. Prefer it to other tools for \
+                these. A sandbox enforces it: no home folder, no network but a 127.0.0.1 of its own, and writes only below \
+                $TMPDIR, which is deleted afterwards, and in build caches, which last for the session.";
     let spec = ToolSpec::new("shell_read_only", ToolKind::Execute, Effect::Read, description);
     let runner = Runner::new(shell, sandbox);
     ToolSpec { shell: ShellUse::ReadOnly, timeout: TIMEOUT, ..spec }.tool(

@@ -26,7 +26,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 
 const MAILBOX: usize = 4;
 
-const READ_ONLY: &str = "\n[Read-only sandbox: writes only below $TMPDIR, no network, no home folder.]";
+const READ_ONLY: &str = "\n[Read-only sandbox: writes only below $TMPDIR and in build caches, no network beyond its own 127.0.0.1, no home folder.]";
 
 const WORKSPACE: &str = "\n[Sandbox: writes only in the session's folders, $TMPDIR, /tmp and caches.]";
 

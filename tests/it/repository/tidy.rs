@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
-const LAYERS: [(&str, &[&str]); 80] = [
+const LAYERS: [(&str, &[&str]); 81] = [
     ("acp", &[]),
     (
         "agent",
@@ -112,6 +112,7 @@ const LAYERS: [(&str, &[&str]); 80] = [
     ("external_agent/session/retained_context", &[]),
     ("external_agent/settings_text", &[]),
     ("external_agent/sockets", &[]),
+    ("folder_removal", &[]),
     ("headless", &["acp", "agent", "client", "conversation", "model", "permission", "session"]),
     ("http", &[]),
     ("ids", &["acp"]),
@@ -131,7 +132,7 @@ const LAYERS: [(&str, &[&str]); 80] = [
     ("platform", &[]),
     ("policy", &["mode", "permission", "agents", "server", "yaml_error"]),
     ("path_bytes", &[]),
-    ("process", &["git_folder", "kernel", "sandbox", "supervisor"]),
+    ("process", &["folder_removal", "git_folder", "kernel", "sandbox", "supervisor"]),
     ("agents", &["external_agent/definition", "mode", "model"]),
     ("rpc", &["acp", "agent", "client", "error", "json_rpc", "session", "transport"]),
     ("sandbox", &["kernel"]),
@@ -164,7 +165,7 @@ const LAYERS: [(&str, &[&str]); 80] = [
             "workspace",
         ],
     ),
-    ("supervisor", &["file_lock", "kernel", "path_bytes", "sandbox"]),
+    ("supervisor", &["file_lock", "folder_removal", "kernel", "path_bytes", "sandbox"]),
     ("supervisor/record", &["path_bytes"]),
     ("telemetry", &[]),
     ("terminal_host", &["kernel", "process", "supervisor/protocol", "terminal_run"]),
