@@ -101,7 +101,7 @@ mod tests {
                 "a.json",
                 "{}",
                 "{\"a\": 1,}",
-                "[a.json is no longer valid JSON: trailing comma at line 1 column 9.]",
+                "[a.json is no longer valid JSON: key must be a string at line 1 column 9.]",
             ),
             (
                 "a.toml",
