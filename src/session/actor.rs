@@ -29,6 +29,7 @@ use crate::session::mode::decider::Decider;
 use crate::session::mode::permission_options::PermissionReply;
 use crate::session::mode::policy::Policy;
 use crate::session::mode::switch::Switches;
+use crate::session::subagent::endings::Endings;
 use crate::session::subagent::jobs::Jobs;
 use crate::session::subagent::relay::SubagentReport;
 use crate::session::subagent::subagents::{self, Subagents};
@@ -62,6 +63,7 @@ struct Actor {
     turns: Turns,
     checkpoints: Checkpoints,
     jobs: Jobs,
+    endings: Endings,
     subagents: Subagents,
     external_agent: ExternalAgentSession,
     servers: SessionServers,
@@ -172,6 +174,7 @@ impl Actor {
             turns: Turns::default(),
             checkpoints,
             jobs: Jobs::default(),
+            endings: Endings::default(),
             subagents: Subagents::default(),
             external_agent: ExternalAgentSession::new(host),
             servers: SessionServers::new(servers),
@@ -208,12 +211,11 @@ impl Actor {
             ActorEvent::SwitchAnswer(number, answer) => {
                 Box::pin(self.switch_answered(number, &answer)).await;
             }
-            ActorEvent::Report(report) => self.report(report),
+            ActorEvent::Report(report) => self.report(report).await,
             ActorEvent::ExternalAgent(message) => self.external_agent_message(message).await,
             ActorEvent::JobEnded(id) => {
-                if let Some(note) = self.jobs.ended(&id).await {
-                    self.notes.has_ending = true;
-                    self.note_for_model(note);
+                if let Some(end) = self.jobs.ended(&id).await {
+                    self.background_ended(end).await;
                 }
             }
             ActorEvent::Changes((turn, changes)) => {
@@ -448,7 +450,7 @@ impl Actor {
             loop {
                 tokio::select! {
                     biased;
-                    Some(report) = self.subagents.next() => self.report(report),
+                    Some(report) = self.subagents.next() => self.report(report).await,
                     Some(message) = self.external_agent.next() => {
                         self.external_agent_message(message).await;
                     }
@@ -466,7 +468,7 @@ impl Actor {
         let ended = self.handle_reports_during(gate.end(|_| true, DEADLINE)).await;
         self.gate.restore(gate);
         while let Some(report) = self.subagents.next().now_or_never().flatten() {
-            self.report(report);
+            self.report(report).await;
         }
         while let Some(message) = self.external_agent.next().now_or_never().flatten() {
             self.external_agent_message(message).await;

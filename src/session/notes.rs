@@ -30,8 +30,6 @@ pub(super) struct Notes {
     pub(super) recorded: u64,
     /// Turn and limit of the last warning.
     warned: Option<(u64, u32)>,
-    /// True while a note about the end of background work waits.
-    pub(super) has_ending: bool,
     /// Turn of the last warning about jobs that end with the session.
     warned_of_jobs: Option<u64>,
 }
@@ -129,7 +127,6 @@ impl Notes {
     pub(super) fn deliver(&mut self, decider: &mut Decider) {
         let Decider { policy, log, .. } = decider;
         let pending = std::mem::take(&mut self.for_model);
-        self.has_ending = false;
         let instructions = std::mem::take(&mut self.instructions);
         if !has_model(policy) {
             return;

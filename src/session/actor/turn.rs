@@ -16,6 +16,7 @@ use crate::session::history::checkpoint::{record_folder, record_uncovered};
 use crate::session::history::intents;
 use crate::session::mode::ancestry::Parent;
 use crate::session::mode::decider::{Authorization, Decided, Decider, Grant};
+use crate::session::subagent::endings::BackgroundEnd;
 use crate::session::subagent::handoff;
 use crate::session::subagent::relay::SubagentReport;
 use crate::session::subagent::spawn::{Delegation, Inherited, Spawned};
@@ -50,7 +51,7 @@ impl Actor {
         let title = (turn == 1).then(|| title(&content)).flatten();
         let external_agent =
             self.decider.policy.agent.external_agent.is_some().then(|| self.decider.policy.agent.id.clone());
-        self.notes.deliver(&mut self.decider);
+        self.deliver_notes().await;
         let to_it = if external_agent.is_some() { content.clone() } else { Vec::new() };
         self.decider.log.record(SessionEvent::UserMessage { message_id, content, typed }, None);
         if let Some(title) = title {
@@ -87,7 +88,7 @@ impl Actor {
     }
 
     /// Returns `None`, without side effects, once the turn has used all requests that the mode allows.
-    fn next_request(&mut self, steps: u32) -> Option<Next> {
+    async fn next_request(&mut self, steps: u32) -> Option<Next> {
         let mode = self.decider.policy.context.modes.resolve(&self.decider.policy.mode.0).ok();
         let limit = mode
             .map_or(1, |mode| mode.max_steps)
@@ -113,7 +114,7 @@ impl Actor {
         }
         self.notes.warn_of_limit(self.decider.log.turn(), limit - steps, limit);
         self.notes.quote(servers::instructions(&self.decider));
-        self.notes.deliver(&mut self.decider);
+        self.deliver_notes().await;
         while let Some(message) = self.turns.join_next(self.decider.log.turn(), |prompt| {
             slash_commands::may_steer(prompt, &self.decider.policy)
         }) {
@@ -122,6 +123,7 @@ impl Actor {
             self.decider.log.record(message, None);
         }
         let frame = self.requests.frame(&self.models, &self.decider.policy);
+        self.requests.supersede(frame, &mut self.decider);
         let shortened = self.requests.fit(frame, &mut self.decider.log);
         self.note_shortened(shortened);
         let has_background = !self.jobs.list().is_empty() || !self.subagents.background().is_empty();
@@ -161,7 +163,7 @@ impl Actor {
             TurnMessage::Shown(files) => self.turns.show(files),
             TurnMessage::NextRequest { made, reply } => {
                 // The turn may be cancelled by now.
-                let _ = reply.send(self.next_request(made));
+                let _ = reply.send(self.next_request(made).await);
             }
             TurnMessage::Compact { refused, reply } => {
                 let frame = self.requests.frame(&self.models, &self.decider.policy);
@@ -261,11 +263,16 @@ impl Actor {
         }
     }
 
-    /// Background work that would end with the session, at the end of its last turn.
+    /// Background work that runs at the end of a turn, or has ended since the last request. Without another turn,
+    /// jobs count, too.
     fn background_at_end(&mut self) -> Background {
         let running = self.subagents.background().iter().filter(|agent| !agent.is_over());
         let agents: Vec<_> = running.cloned().collect();
-        if self.notes.has_ending || self.notes.warn_of_jobs(self.decider.log.turn(), &self.jobs.running()) {
+        let is_last = self.decider.policy.context.ends_with_turn;
+        if is_last
+            && (self.endings.has_unseen()
+                || self.notes.warn_of_jobs(self.decider.log.turn(), &self.jobs.running()))
+        {
             return Background::News;
         }
         if agents.is_empty() { Background::Nothing } else { Background::Agents(agents) }
@@ -344,7 +351,7 @@ impl Actor {
         }
         self.requests.end_transition_after(self.decider.log.turn());
         self.switches.end_turn();
-        self.notes.deliver(&mut self.decider);
+        self.deliver_notes().await;
         self.decider.log.save().await;
         self.turns.reply(reply, outcome.clone(), command, &mut self.decider.log);
         for prompt in joined {
@@ -395,13 +402,28 @@ impl Actor {
         spawned
     }
 
-    pub(super) fn report(&mut self, report: SubagentReport) {
-        let Some(note) = self.subagents.handle(report, &mut self.gate, &mut self.decider.log) else { return };
-        self.notes.has_ending = true;
+    pub(super) async fn report(&mut self, report: SubagentReport) {
+        let Some(end) = self.subagents.handle(report, &mut self.gate, &mut self.decider.log) else { return };
         if !self.turns.is_running() {
-            self.notes.inform(format!("{note}\n\n"));
+            self.notes.inform(format!("{}\n\n", end.headline()));
         }
-        self.note_for_model(note);
+        self.background_ended(end).await;
+    }
+
+    async fn deliver_notes(&mut self) {
+        for note in self.endings.take_notes().await {
+            self.notes.add_later(note);
+        }
+        self.notes.deliver(&mut self.decider);
+    }
+
+    /// During a turn, the model may look at the work before its next request.
+    pub(super) async fn background_ended(&mut self, end: BackgroundEnd) {
+        if self.turns.is_running() {
+            self.endings.add(end);
+        } else if let Some(note) = end.note().await {
+            self.note_for_model(note);
+        }
     }
 
     /// Handles reports of sub-agents during `work`: the calls that `work` ends may need the client. An
@@ -411,7 +433,7 @@ impl Actor {
         loop {
             tokio::select! {
                 done = &mut work => return done,
-                Some(report) = self.subagents.next() => self.report(report),
+                Some(report) = self.subagents.next() => self.report(report).await,
             }
         }
     }

@@ -13,6 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::endings::BackgroundEnd;
 use crate::acp::{
     ContentBlock, ContentChunk, MessageId, Meta, Plan, PlanEntryStatus, SessionUpdate, ToolCallId, Update,
 };
@@ -64,7 +65,7 @@ pub(crate) enum SubagentReport {
     /// The last message for a call. `unfinished` is `None` if the session itself has not ended.
     Ended {
         call: ToolCallId,
-        note: Option<String>,
+        background: Option<BackgroundEnd>,
         unfinished: Option<Gate>,
     },
 }
