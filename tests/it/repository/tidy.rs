@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
-const LAYERS: [(&str, &[&str]); 80] = [
+const LAYERS: [(&str, &[&str]); 81] = [
     ("acp", &[]),
     (
         "agent",
@@ -141,6 +141,7 @@ const LAYERS: [(&str, &[&str]); 80] = [
     ("session/command/user_command", &["front_matter", "yaml_error"]),
     ("conversation/compaction", &["acp", "model"]),
     ("conversation/fitting", &["model"]),
+    ("conversation/superseded", &["model"]),
     ("conversation/acp_updates", &["acp", "client", "conversation/content", "event", "model"]),
     ("session/options", &["acp", "mode", "model", "agents"]),
     ("conversation/history", &["acp", "conversation", "event", "model"]),
@@ -494,7 +495,7 @@ const PARTS: [(&str, &[&str]); 11] = [
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 115] = [
+const PURE: [&str; 117] = [
     "acp",
     "audit",
     "chain",
@@ -567,9 +568,11 @@ const PURE: [&str; 115] = [
     "conversation/open_calls",
     "conversation/neutralise",
     "conversation/fitting",
+    "conversation/superseded",
     "conversation/prompt_block",
     "conversation/reminder",
     "conversation/reminder/claims",
+    "conversation/reminder/placement",
     "session/command/user_command",
     "skill",
     "store/entry",
@@ -613,7 +616,7 @@ const PURE: [&str; 115] = [
 ];
 
 /// Libraries, and the only modules that may name them.
-const LIBRARIES: [(&str, &[&str]); 41] = [
+const LIBRARIES: [(&str, &[&str]); 42] = [
     ("agent_client_protocol_schema", &["acp"]),
     ("anyhow", &["main", "cli", "config", "headless", "terminal_run"]),
     ("jiff", &["ids", "model/remote", "conversation/system_prompt"]),
@@ -669,6 +672,7 @@ const LIBRARIES: [(&str, &[&str]); 41] = [
             "sandbox/denied_reads",
         ],
     ),
+    ("grep_matcher", &["tool/file/search_files", "model/offline/keywords"]),
     ("grep_searcher", &["tool/file/search_files"]),
     ("html5gum", &["tool/web/fetch/markdown"]),
     (
