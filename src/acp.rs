@@ -1,6 +1,5 @@
 //! ACP types from the official schema crate, which only this module imports. No logic.
 
-pub use agent_client_protocol_schema::ProtocolVersion;
 pub use agent_client_protocol_schema::v1::{
     AgentCapabilities, AuthMethod, AuthMethodAgent, AuthMethodTerminal, AuthenticateRequest,
     AuthenticateResponse, AvailableCommand, AvailableCommandInput, AvailableCommandsUpdate,
@@ -31,8 +30,11 @@ pub use agent_client_protocol_schema::v1::{
     ToolCallUpdate, ToolCallUpdateFields, ToolKind, UnstructuredCommandInput, UsageUpdate,
     WriteTextFileRequest, WriteTextFileResponse,
 };
+pub use agent_client_protocol_schema::{MaybeUndefined, ProtocolVersion};
 
 use serde::Serialize;
+
+pub mod v2;
 
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]

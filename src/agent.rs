@@ -64,6 +64,8 @@ pub struct HostSettings {
     pub policy: PolicyOf,
     pub load_models: ModelCatalogLoader,
     pub binary: Option<PathBuf>,
+    /// Whether clients may have version 2 of the protocol.
+    pub offers_v2: bool,
     /// The only agent under `modegate wrap`, which manages its own login.
     pub wrapped: Option<WrappedAgent>,
 }
@@ -104,6 +106,14 @@ pub struct Agent {
 impl Agent {
     pub fn new(context: SessionContext, host: HostSettings, client: Client, first: First) -> Self {
         Self { context, host, client, first, registry: SharedRegistry::default() }
+    }
+
+    pub fn offers_v2(&self) -> bool {
+        self.host.offers_v2
+    }
+
+    pub fn client(&self) -> &Client {
+        &self.client
     }
 
     pub fn initialize(&self, request: &InitializeRequest) -> InitializeResponse {

@@ -115,9 +115,8 @@ pub struct Cli {
     /// Record every protocol line with its time to this new file
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Delay each input line until the agent is ready for it [default if stdin is a file]
-    #[arg(long)]
-    lockstep: bool,
+    #[command(flatten)]
+    serve: serve::ServeFlags,
     /// Make the output reproducible; implies --lockstep
     #[arg(long)]
     deterministic: bool,
@@ -447,6 +446,7 @@ fn take_flags(cli: &mut Cli) -> Flags {
         cwd: cli.cwd.take(),
         eof_grace: cli.eof_grace,
         deterministic: cli.deterministic,
+        offers_v2: cli.serve.experimental_acp_v2,
     }
 }
 

@@ -22,9 +22,11 @@ use crate::acp::{
 use crate::text::shorten;
 pub use known_clients::{AutomaticConsent, ClientDisplay, KnownClient, known_client};
 pub use request::{ClientQuestion, ClientRequest};
+pub use signal::{SessionSignal, TurnOutcome};
 
 pub mod known_clients;
 mod request;
+mod signal;
 
 const SEND_PERMITS: usize = 256;
 
@@ -36,6 +38,8 @@ pub type ReplySender = oneshot::Sender<Result<Value, ClientError>>;
 pub enum Outgoing {
     /// Dropping the permit admits another streamed update.
     Update(SessionNotification, Option<OwnedSemaphorePermit>),
+    /// Has no form in version 1 of the protocol.
+    Signal(SessionId, SessionSignal),
     /// Dropping the reply means that no answer will come.
     Request {
         id: u64,
@@ -186,6 +190,11 @@ impl Client {
             }
         }
         let _ = self.outgoing.send(Outgoing::Update(SessionNotification { session_id, update }, send_permit));
+    }
+
+    pub fn signal(&self, session_id: SessionId, signal: SessionSignal) {
+        // The client may be gone.
+        let _ = self.outgoing.send(Outgoing::Signal(session_id, signal));
     }
 
     pub fn request_permission(

@@ -82,6 +82,7 @@ const PROVIDER_SILENCE: Duration = Duration::from_mins(10);
 /// Options of the command line as they were typed, unchecked. No defaults, and nothing from files or the environment:
 /// [`Config`] has the result.
 #[derive(Debug, Clone, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "one for each flag")]
 pub struct Flags {
     pub mode: Option<String>,
     pub agent: Option<String>,
@@ -94,6 +95,8 @@ pub struct Flags {
     /// Seconds that turns may continue after the end of the input.
     pub eof_grace: Option<f64>,
     pub deterministic: bool,
+    /// Version 2 of ACP, which `modegate wrap` does not have.
+    pub offers_v2: bool,
     pub wrapped: Option<(String, ExternalAgentDefinition)>,
     /// The file of `--record`.
     pub record: Option<PathBuf>,
@@ -106,6 +109,7 @@ pub struct Config {
     pub cwd: PathBuf,
     pub eof_grace: Duration,
     deterministic: bool,
+    offers_v2: bool,
     exits: ExitSettings,
     steering: Option<bool>,
     max_modes: Vec<Arc<Mode>>,
@@ -220,6 +224,7 @@ impl Config {
             cwd,
             eof_grace,
             deterministic,
+            offers_v2: flags.offers_v2,
             max_modes,
             policies,
             environment,
@@ -362,6 +367,7 @@ impl Config {
             definition: definition.clone(),
             cwd: self.cwd.clone(),
         });
+        let offers_v2 = self.offers_v2 && wrapped_agent.is_none();
         let wrapped =
             self.wrapped.map(|(id, external_agent)| Arc::new(AgentRegistry::wrapping(&id, external_agent)));
         let policy: PolicyOf = Arc::new(move |cwd| {
@@ -379,7 +385,7 @@ impl Config {
             Arc::new(move || providers.catalog())
         };
         let (host, retention) =
-            (HostSettings { policy, load_models, binary, wrapped: wrapped_agent }, self.retention);
+            (HostSettings { policy, load_models, binary, offers_v2, wrapped: wrapped_agent }, self.retention);
         Ok(Runtime { context, host, determinism, retention })
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::acp::{PlanEntry, SessionModeId, ToolCallId, ToolCallStatus, ToolKind};
+use crate::acp::{MessageId, PlanEntry, SessionModeId, ToolCallId, ToolCallStatus, ToolKind};
 use crate::event::{Compaction, SessionEvent, ToolCallEvent};
 use compaction::Fill;
 use history::History;
@@ -57,11 +57,16 @@ pub struct Conversation {
     pub compacting: Option<String>,
     /// Mode before the first recorded change.
     pub first_mode: Option<SessionModeId>,
+    /// Ids of the messages whose prompts had a key.
+    pub prompt_keys: HashMap<String, MessageId>,
 }
 
 impl Conversation {
     pub fn apply(&mut self, event: &SessionEvent) {
         self.history.apply(event);
+        if let SessionEvent::UserMessage { message_id, key: Some(key), .. } = event {
+            self.prompt_keys.entry(key.clone()).or_insert_with(|| message_id.clone());
+        }
         match event {
             SessionEvent::UserMessage { content, .. } if content.is_empty() => self.answered += 1,
             SessionEvent::UserMessage { content, .. } => {

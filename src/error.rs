@@ -21,6 +21,12 @@ pub enum AgentError {
     MethodNotFound { method: String },
     #[error("{message}")]
     InvalidParams { message: String, data: Value },
+    /// No version of the protocol up to this one is offered. Only version 2 has this error.
+    #[error("protocol version {requested} is not supported")]
+    UnsupportedVersion { requested: u16 },
+    /// The request was cancelled before it had an effect.
+    #[error("the request was cancelled")]
+    Cancelled,
     /// The session is unknown or not active on this connection.
     #[error("session not found")]
     UnknownSession(SessionId),
@@ -62,6 +68,8 @@ impl AgentError {
             Self::InvalidRequest(_) => -32600,
             Self::MethodNotFound { .. } => -32601,
             Self::InvalidParams { .. } => -32602,
+            Self::UnsupportedVersion { .. } => -32022,
+            Self::Cancelled => -32800,
             Self::UnknownSession(_) => -32002,
             Self::AuthRequired(_) => -32000,
             Self::SessionDied
@@ -78,6 +86,7 @@ impl AgentError {
     fn data(&self, message: &str) -> Value {
         let mut data = match self {
             Self::InvalidParams { data, .. } => data.clone(),
+            Self::UnsupportedVersion { requested } => json!({ "requested": requested, "supported": [1, 2] }),
             Self::UnknownSession(id) => json!({ "sessionId": one_line(&id.0, MAX_MESSAGE) }),
             _ => json!({}),
         };

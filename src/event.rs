@@ -20,6 +20,8 @@ pub enum SessionEvent {
         /// Content for the model, without a slash command. Empty if only Modegate handles the prompt.
         content: Vec<ContentBlock>,
         typed: Option<Vec<ContentBlock>>,
+        /// Chosen by the client, so that it can repeat a prompt that is inserted once.
+        key: Option<String>,
     },
     /// A piece of the model's answer. Pieces with the same id form one message.
     AgentText {

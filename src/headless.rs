@@ -343,6 +343,6 @@ async fn take<O: Write, P: Write>(
             let _ = reply.send(Err(ClientError::Gone));
             Ok(())
         }
-        Outgoing::Answer { .. } | Outgoing::Withdraw(_) => Ok(()),
+        Outgoing::Answer { .. } | Outgoing::Withdraw(_) | Outgoing::Signal(..) => Ok(()),
     }
 }

@@ -36,6 +36,21 @@ impl DiffHunk {
         let (old, new) = (first.old_range(), first.new_range());
         (old.start..last.old_range().end, new.start..last.new_range().end)
     }
+
+    /// Appends the unified form. `before` has the numbers of lines before the texts in their files.
+    pub fn write(&self, text: &mut String, (old, new): (&[&str], &[&str]), before: (usize, usize)) {
+        let (old_range, new_range) = self.ranges();
+        let (old_span, new_span) = (span(&old_range, before.0), span(&new_range, before.1));
+        writeln!(text, "@@ -{old_span} +{new_span} @@").expect("writing to a string cannot fail");
+        for op in &self.0 {
+            if let DiffOp::Equal { .. } = op {
+                put(text, ' ', &old[op.old_range()]);
+            } else {
+                put(text, '-', &old[op.old_range()]);
+                put(text, '+', &new[op.new_range()]);
+            }
+        }
+    }
 }
 
 /// Returns an empty text if there are no hunks.
@@ -45,27 +60,18 @@ pub fn unified(names: (&str, &str), old: &[&str], new: &[&str], hunks: &[DiffHun
         writeln!(text, "--- {}\n+++ {}", names.0, names.1).expect("writing to a string cannot fail");
     }
     for hunk in hunks {
-        let (before, after) = hunk.ranges();
-        writeln!(text, "@@ -{} +{} @@", span(&before), span(&after))
-            .expect("writing to a string cannot fail");
-        for op in &hunk.0 {
-            if let DiffOp::Equal { .. } = op {
-                put(&mut text, ' ', &old[op.old_range()]);
-            } else {
-                put(&mut text, '-', &old[op.old_range()]);
-                put(&mut text, '+', &new[op.new_range()]);
-            }
-        }
+        hunk.write(&mut text, (old, new), (0, 0));
     }
     text
 }
 
 /// Lines count from 1, and an empty range names the line before it.
-fn span(range: &Range<usize>) -> String {
+fn span(range: &Range<usize>, before: usize) -> String {
+    let start = before + range.start;
     match range.len() {
-        0 => format!("{},0", range.start),
-        1 => format!("{}", range.start + 1),
-        len => format!("{},{len}", range.start + 1),
+        0 => format!("{start},0"),
+        1 => format!("{}", start + 1),
+        len => format!("{},{len}", start + 1),
     }
 }
 

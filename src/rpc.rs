@@ -4,7 +4,7 @@
 //! the order of their lines, and spawns only pending calls. All output passes one channel ([`crate::client`])
 //! and one queue ([`crate::transport`]), in order.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,9 +28,13 @@ use crate::error::{AgentError, says_not_found};
 use crate::json_rpc::{self, Incoming};
 use crate::transport::{Line, Transport};
 use chunk_line::chunk_line;
+use negotiation::{ConnectionProgress, Version};
+use v2::V2Encoder;
 
 mod chunk_line;
 pub mod dispatch;
+mod negotiation;
+mod v2;
 
 /// Unanswered calls at which the connection stops reading.
 const MAX_IN_FLIGHT: usize = 16_384;
@@ -53,7 +57,11 @@ struct Connection {
     in_flight: HashMap<u64, InFlight>,
     /// Unanswered requests to the client.
     pending: HashMap<u64, oneshot::Sender<Result<Value, ClientError>>>,
-    initialized: bool,
+    progress: ConnectionProgress,
+    /// `None` until version 2 is negotiated.
+    v2: Option<V2Encoder>,
+    /// Lines of version 2 that wait for a slot of the output's queue.
+    ready: VecDeque<String>,
     disconnected: bool,
 }
 
@@ -74,7 +82,7 @@ pub async fn serve(server: RpcServer, grace: Duration, stop: CancellationToken) 
     let mut deadline: Option<Instant> = None;
     let mut barrier = None;
     let broken = loop {
-        if connection.disconnected && connection.in_flight.is_empty() {
+        if connection.disconnected && connection.in_flight.is_empty() && connection.ready.is_empty() {
             break false;
         }
         let may_read = !connection.disconnected && connection.in_flight.len() < MAX_IN_FLIGHT;
@@ -89,7 +97,8 @@ pub async fn serve(server: RpcServer, grace: Duration, stop: CancellationToken) 
                 connection.pending.clear();
                 deadline = Some(Instant::now() + grace);
             },
-            (slot, message) = next_outgoing(&queue, &mut outgoing, &mut barrier) => {
+            slot = free_slot(&queue), if !connection.ready.is_empty() => connection.send_ready(slot),
+            (slot, message) = next_outgoing(&queue, &mut outgoing, &mut barrier), if connection.ready.is_empty() => {
                 if let Some(line) = connection.encode(message) {
                     slot.send(line);
                 }
@@ -100,7 +109,11 @@ pub async fn serve(server: RpcServer, grace: Duration, stop: CancellationToken) 
     if !broken {
         // The sessions have stopped, so all their messages are in the channel.
         let drain = async {
-            while !connection.in_flight.is_empty() {
+            while !connection.in_flight.is_empty() || !connection.ready.is_empty() {
+                if !connection.ready.is_empty() {
+                    connection.send_ready(free_slot(&queue).await);
+                    continue;
+                }
                 let (slot, message) = next_outgoing(&queue, &mut outgoing, &mut barrier).await;
                 if let Some(line) = connection.encode(message) {
                     slot.send(line);
@@ -115,6 +128,14 @@ pub async fn serve(server: RpcServer, grace: Duration, stop: CancellationToken) 
     }
 }
 
+/// Pending for ever once the output has ended.
+async fn free_slot(queue: &mpsc::Sender<String>) -> mpsc::Permit<'_, String> {
+    match queue.reserve().await {
+        Ok(slot) => slot,
+        Err(_) => std::future::pending().await,
+    }
+}
+
 /// Reserves a queue slot before it takes a message. The caller owns `barrier`, because this future may be
 /// dropped at any time.
 async fn next_outgoing<'q>(
@@ -122,9 +143,7 @@ async fn next_outgoing<'q>(
     outgoing: &mut ClientEnd,
     barrier: &mut Option<oneshot::Receiver<()>>,
 ) -> (mpsc::Permit<'q, String>, Outgoing) {
-    let Ok(slot) = queue.reserve().await else {
-        return std::future::pending().await;
-    };
+    let slot = free_slot(queue).await;
     loop {
         if let Some(after) = barrier {
             // A dropped sender lifts the barrier.
@@ -149,7 +168,9 @@ impl Connection {
             next_call: 0,
             in_flight: HashMap::new(),
             pending: HashMap::new(),
-            initialized: false,
+            progress: ConnectionProgress::default(),
+            v2: None,
+            ready: VecDeque::new(),
             disconnected: false,
         }
     }
@@ -161,11 +182,14 @@ impl Connection {
         match json_rpc::sort(&bytes) {
             Incoming::Blank => {}
             Incoming::Request { id, method, params } => {
-                let is_initialize = method == "initialize";
-                if let Some((call, response)) = self.request(id, &method, params) {
+                let chosen = match self.choose_version(id, &method, params) {
+                    Ok(chosen) => chosen,
+                    Err(error) => return self.refuse(Some(id), error),
+                };
+                if let Some((call, response)) = self.request(id, &method, params, chosen) {
                     // The call has a copy of its parameters, and a line may have many megabytes.
                     drop(bytes);
-                    self.poll(call, response, is_initialize);
+                    self.poll(call, response, chosen);
                 }
             }
             Incoming::Notification { method, params } => self.notification(&method, params),
@@ -182,6 +206,7 @@ impl Connection {
         id: &RawValue,
         method: &str,
         params: Option<&RawValue>,
+        chosen: Option<Version>,
     ) -> Option<(u64, BoxFuture<'static, MethodResponse>)> {
         if let Err(error) = self.may_call(method) {
             self.refuse(Some(id), error);
@@ -189,23 +214,57 @@ impl Connection {
         }
         let call = self.open_call(id);
         let cancel = self.in_flight[&call].cancel.clone();
-        Some((call, call_table(&self.requests, call, method, params, cancel)))
+        let table = match chosen {
+            Some(Version::Two) if self.v2.is_none() => &v2::requests(Arc::clone(&self.agent)),
+            _ => &self.requests,
+        };
+        Some((call, call_table(table, call, method, params, cancel)))
     }
 
-    fn poll(&mut self, call: u64, mut response: BoxFuture<'static, MethodResponse>, is_initialize: bool) {
+    /// Returns the version to use from now on, if an `initialize` request succeeds. `None` for other requests.
+    fn choose_version(
+        &mut self,
+        id: &RawValue,
+        method: &str,
+        params: Option<&RawValue>,
+    ) -> Result<Option<Version>, AgentError> {
+        if method != "initialize" {
+            self.progress.has_other_requests |= self.progress.version.is_some();
+            return if self.v2.is_some() { check_id(id).map(|()| None) } else { Ok(None) };
+        }
+        if !self.agent.offers_v2() {
+            return Ok(Some(Version::One));
+        }
+        let version = negotiation::choose(params, self.progress)?;
+        if version == Version::Two {
+            check_id(id)?;
+        }
+        Ok(Some(version))
+    }
+
+    fn begin_version(&mut self, chosen: Option<Version>) {
+        self.progress.version = chosen.or(self.progress.version);
+        if chosen == Some(Version::Two) && self.v2.is_none() {
+            self.requests = v2::requests(Arc::clone(&self.agent));
+            self.notifications = v2::notifications(Arc::clone(&self.agent));
+            self.v2 = Some(V2Encoder::default());
+        }
+    }
+
+    fn poll(&mut self, call: u64, mut response: BoxFuture<'static, MethodResponse>, chosen: Option<Version>) {
         // Polled in place: the handler posts to the session's mailbox before the next line is read.
         if let Some(response) = (&mut response).now_or_never() {
-            self.initialized |= is_initialize && response.is_success();
+            self.begin_version(chosen.filter(|_| response.is_success()));
             return pass_on(&self.client, call, response);
         }
         // The client's capabilities are known. Only the methods of a wrapped agent are missing.
-        self.initialized |= is_initialize;
+        self.begin_version(chosen);
         let client = self.client.clone();
         tokio::spawn(async move { pass_on(&client, call, response.await) });
     }
 
     fn may_call(&self, method: &str) -> Result<(), AgentError> {
-        if !self.initialized && method != "initialize" {
+        if self.progress.version.is_none() && method != "initialize" {
             return Err(AgentError::InvalidRequest("call initialize first".into()));
         }
         if self.requests.method(method).is_some() {
@@ -247,11 +306,12 @@ impl Connection {
     }
 
     fn answered(&mut self, id: &RawValue, outcome: Result<&RawValue, &RawValue>) {
-        let reply = id.get().parse().ok().and_then(|id: u64| self.pending.remove(&id));
-        let Some(reply) = reply else {
+        let reply = id.get().parse().ok().and_then(|id: u64| Some((id, self.pending.remove(&id)?)));
+        let Some((number, reply)) = reply else {
             tracing::debug!(id = id.get(), "ignored an answer to nothing");
             return;
         };
+        self.ready.extend(self.v2.as_mut().and_then(|encoder| encoder.question_closed(number)));
         let outcome = match outcome {
             Ok(result) => {
                 serde_json::from_str(result.get()).map_err(|error| ClientError::Malformed(error.to_string()))
@@ -268,6 +328,12 @@ impl Connection {
             .answer(call, MethodResponse::error(Id::Number(call), ErrorObjectOwned::from(error)).into_json());
     }
 
+    fn send_ready(&mut self, slot: mpsc::Permit<'_, String>) {
+        if let Some(line) = self.ready.pop_front() {
+            slot.send(line);
+        }
+    }
+
     fn open_call(&mut self, id: &RawValue) -> u64 {
         self.next_call += 1;
         let cancel = CancellationToken::new();
@@ -275,18 +341,32 @@ impl Connection {
         self.next_call
     }
 
+    /// Returns the first line of a message. `ready` gets those that follow.
     fn encode(&mut self, message: Outgoing) -> Option<String> {
         match message {
+            Outgoing::Update(notification, _room) if self.v2.is_some() => {
+                self.ready.extend(v2::update_lines(notification));
+                self.ready.pop_front()
+            }
             Outgoing::Update(notification, _room) => Some(update_line(&notification)),
+            Outgoing::Signal(session, signal) => {
+                self.ready.extend(self.v2.as_mut()?.signal(&session, signal));
+                self.ready.pop_front()
+            }
             Outgoing::Request { id, request, reply } => {
                 if self.disconnected {
                     return None;
                 }
                 self.pending.insert(id, reply);
+                if let Some(encoder) = &mut self.v2 {
+                    self.ready.extend(encoder.request(id, &request));
+                    return self.ready.pop_front();
+                }
                 Some(json_rpc::call_line(Some(id), request.method(), &request))
             }
             Outgoing::Withdraw(id) => {
                 self.pending.remove(&id)?;
+                self.ready.extend(self.v2.as_mut().and_then(|encoder| encoder.question_closed(id)));
                 let params = CancelRequestNotification::new(RequestId::Number(id.cast_signed()));
                 Some(json_rpc::call_line(None, dispatch::CANCEL_REQUEST, &params))
             }
@@ -298,6 +378,15 @@ impl Connection {
             }
         }
     }
+}
+
+/// Version 2 has no null ids and no fractions.
+fn check_id(id: &RawValue) -> Result<(), AgentError> {
+    let text = id.get();
+    if text.starts_with('"') || text.parse::<i64>().is_ok() {
+        return Ok(());
+    }
+    Err(AgentError::InvalidRequest("an id is a string or an integer".into()))
 }
 
 impl Drop for Connection {

@@ -42,6 +42,7 @@ mod command;
 mod event_log;
 mod handle;
 mod history;
+mod insertion;
 mod mode;
 mod notes;
 pub mod options;

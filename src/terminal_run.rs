@@ -269,7 +269,7 @@ impl<W: Write> Run<'_, W> {
                 control.send_all(&TerminalReport::Closed(number));
                 Ok(())
             }
-            Outgoing::Answer { .. } => Ok(()),
+            Outgoing::Answer { .. } | Outgoing::Signal(..) => Ok(()),
         }
     }
 

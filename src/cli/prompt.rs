@@ -48,7 +48,7 @@ pub(super) fn prepare(
     from_plan::apply(cli).map_err(UsageError::of)?;
     let is_read = read_prompt(cli, flags.mode.is_some(), input, input_kind)?;
     let fault = match &cli.prompt {
-        Some(_) if cli.record.is_some() || cli.lockstep => {
+        Some(_) if cli.record.is_some() || cli.serve.lockstep => {
             "--record and --lockstep are for conversations with a client, not for -p"
         }
         Some(prompt) if prompt.trim().is_empty() => "the prompt is empty",

@@ -17,6 +17,16 @@ use crate::store::retention;
 use crate::transcript::{lockstep, recorder};
 use crate::transport::Transport;
 
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(super) struct ServeFlags {
+    /// Delay each input line until the agent is ready for it [default if stdin is a file]
+    #[arg(long)]
+    pub(super) lockstep: bool,
+    /// Let clients choose ACP version 2, which is experimental and incomplete
+    #[arg(long)]
+    pub(super) experimental_acp_v2: bool,
+}
+
 pub(super) async fn run<I, O>(
     cli: &Cli,
     config: Config,
@@ -31,7 +41,7 @@ where
 {
     let (client, end) = client::channel();
     let mut transport = Transport::start(input, output).context("starting the transport")?;
-    let is_lockstep = cli.lockstep || input_kind == InputKind::File;
+    let is_lockstep = cli.serve.lockstep || input_kind == InputKind::File;
     let config = if is_lockstep { config.without_user_store() } else { config };
     if let Some(path) = &cli.record {
         let file = sessions::new_file(path).context("--record")?;

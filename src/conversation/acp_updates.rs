@@ -159,7 +159,7 @@ pub fn encode_for_replay(
     options: impl FnOnce() -> Vec<SessionConfigOption>,
     mut send: impl FnMut(Update),
 ) {
-    let SessionEvent::UserMessage { message_id, content, typed } = event else {
+    let SessionEvent::UserMessage { message_id, content, typed, .. } = event else {
         return encode(event, accepted, options, |update| {
             let is_notice =
                 matches!(&update, Update::Schema(update) if matches!(**update, SessionUpdate::Notice(_)));

@@ -394,7 +394,12 @@ mod tests {
     use crate::acp::{MessageId, ToolCallStatus, ToolKind};
 
     fn user(text: &str) -> SessionEvent {
-        SessionEvent::UserMessage { message_id: MessageId::new("u"), content: vec![text.into()], typed: None }
+        SessionEvent::UserMessage {
+            message_id: MessageId::new("u"),
+            content: vec![text.into()],
+            typed: None,
+            key: None,
+        }
     }
 
     fn text_message(text: &str) -> SessionEvent {

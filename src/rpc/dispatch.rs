@@ -99,7 +99,7 @@ async fn new_session(
 }
 
 /// The session announces its commands after the response.
-fn announcing_commands<R: Serialize + Clone>(
+pub(super) fn announcing_commands<R: Serialize + Clone>(
     agent: &Agent,
     id: &SessionId,
     response: R,
@@ -133,7 +133,7 @@ async fn prompt(
 }
 
 /// Returns `None` if the prompt leaves it to the user's setting whether it joins a running turn.
-fn steers(meta: Option<&Meta>) -> Result<Option<bool>, AgentError> {
+pub(super) fn steers(meta: Option<&Meta>) -> Result<Option<bool>, AgentError> {
     match meta.and_then(|meta| meta.get(STEER_META)) {
         None => Ok(None),
         Some(Value::Bool(steers)) => Ok(Some(*steers)),
@@ -144,38 +144,40 @@ fn steers(meta: Option<&Meta>) -> Result<Option<bool>, AgentError> {
     }
 }
 
-fn row<P, R, F>(
-    table: &mut RpcModule<Agent>,
+pub(super) fn row<C, P, R, F>(
+    table: &mut RpcModule<C>,
     method: &'static str,
-    handler: impl Fn(Arc<Agent>, P, CancellationToken) -> F + Copy + Send + Sync + 'static,
+    handler: impl Fn(Arc<C>, P, CancellationToken) -> F + Copy + Send + Sync + 'static,
 ) where
+    C: Send + Sync + 'static,
     P: DeserializeOwned + Send + 'static,
     R: Serialize + Clone + Send + 'static,
     F: Future<Output = Result<R, AgentError>> + Send + 'static,
 {
-    row_with_payload(table, method, move |agent, params, cancel| async move {
-        Ok(ResponsePayload::success(handler(agent, params, cancel).await?))
+    row_with_payload(table, method, move |context, params, cancel| async move {
+        Ok(ResponsePayload::success(handler(context, params, cancel).await?))
     });
 }
 
 /// Adds a method whose handler acts after its answer is sent.
-fn row_with_payload<P, R, F>(
-    table: &mut RpcModule<Agent>,
+pub(super) fn row_with_payload<C, P, R, F>(
+    table: &mut RpcModule<C>,
     method: &'static str,
-    handler: impl Fn(Arc<Agent>, P, CancellationToken) -> F + Copy + Send + Sync + 'static,
+    handler: impl Fn(Arc<C>, P, CancellationToken) -> F + Copy + Send + Sync + 'static,
 ) where
+    C: Send + Sync + 'static,
     P: DeserializeOwned + Send + 'static,
     R: Serialize + Clone + Send + 'static,
     F: Future<Output = Result<ResponsePayload<'static, R>, AgentError>> + Send + 'static,
 {
-    let row = table.register_async_method(method, move |params, agent, extensions| {
+    let row = table.register_async_method(method, move |params, context, extensions| {
         let cancel = extensions.get::<CancellationToken>().cloned();
         async move {
             let answer = async {
                 let parsed = parse(&params)?;
                 // A prompt may have many megabytes, and its handler waits for a turn.
                 drop(params);
-                handler(agent, parsed, cancel.ok_or(AgentError::Internal)?).await
+                handler(context, parsed, cancel.ok_or(AgentError::Internal)?).await
             };
             answer.await.unwrap_or_else(|error| ResponsePayload::error(ErrorObjectOwned::from(error)))
         }

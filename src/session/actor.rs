@@ -29,7 +29,6 @@ use crate::session::mode::decider::Decider;
 use crate::session::mode::permission_options::PermissionReply;
 use crate::session::mode::policy::Policy;
 use crate::session::mode::switch::Switches;
-use crate::session::subagent::endings::Endings;
 use crate::session::subagent::jobs::Jobs;
 use crate::session::subagent::relay::SubagentReport;
 use crate::session::subagent::subagents::{self, Subagents};
@@ -63,7 +62,6 @@ struct Actor {
     turns: Turns,
     checkpoints: Checkpoints,
     jobs: Jobs,
-    endings: Endings,
     subagents: Subagents,
     external_agent: ExternalAgentSession,
     servers: SessionServers,
@@ -174,7 +172,6 @@ impl Actor {
             turns: Turns::default(),
             checkpoints,
             jobs: Jobs::default(),
-            endings: Endings::default(),
             subagents: Subagents::default(),
             external_agent: ExternalAgentSession::new(host),
             servers: SessionServers::new(servers),
@@ -379,7 +376,9 @@ impl Actor {
         }
     }
 
-    async fn prompt(&mut self, mut prompt: Prompt) {
+    async fn prompt(&mut self, prompt: Prompt) {
+        let known_keys = &self.decider.log.conversation().prompt_keys;
+        let Some(mut prompt) = self.turns.unless_repeated(prompt, known_keys) else { return };
         self.notes.tell(self.decider.policy.widened_by_client());
         let mut checked = self.models.check_prompt(&prompt.content, &self.decider.policy);
         if checked.is_ok() && self.decider.policy.agent.external_agent.is_none() {

@@ -15,7 +15,7 @@ use crate::acp::{
     SessionId, SessionModeId, SessionUpdate, ToolCallId, ToolCallStatus, ToolCallUpdate, Update,
 };
 use crate::chain::{Head, Link};
-use crate::client::{Client, ClientError};
+use crate::client::{Client, ClientError, SessionSignal};
 use crate::conversation::message_breaks::MessageBreaks;
 use crate::conversation::open_calls::is_end;
 use crate::conversation::{Conversation, acp_updates, cost_after};
@@ -23,6 +23,7 @@ use crate::event::{NoticeKind, SessionEvent, ToolCallEvent};
 use crate::ids::Source;
 use crate::mode::ModeText;
 use crate::model::Message;
+use crate::session::insertion::InsertedPrompt;
 use crate::store::entry::ChainEntry;
 use crate::store::events::StoredEvent;
 use crate::store::{ChangeReason, ModeChange, Row, Store, StoreError};
@@ -237,6 +238,22 @@ impl EventLog {
         self.record_all(event, Vec::new(), send_permit);
     }
 
+    /// Records a message of the user. Those who wait for its insertion are told once the client gets nothing more
+    /// before the message is stored.
+    pub(super) fn record_prompt(&mut self, prompt: InsertedPrompt) {
+        let InsertedPrompt { message_id, content, typed, insertion } = prompt;
+        let key = insertion.as_ref().and_then(|insertion| insertion.key.clone());
+        let shown = insertion.is_some().then(|| typed.as_ref().unwrap_or(&content).clone());
+        self.record(SessionEvent::UserMessage { message_id: message_id.clone(), content, typed, key }, None);
+        if let (Some(insertion), Some(content)) = (insertion, shown) {
+            self.post_unsaved();
+            self.hold();
+            let signal = SessionSignal::PromptInserted { message_id: message_id.clone(), content };
+            self.signal(signal);
+            insertion.tell(&message_id);
+        }
+    }
+
     /// Records an event that changes the session's config options, which are `options` from now on.
     pub(super) fn record_with_options(&mut self, event: SessionEvent, options: Vec<SessionConfigOption>) {
         self.record_all(event, options, None);
@@ -362,6 +379,10 @@ impl EventLog {
         options: Vec<PermissionOption>,
     ) -> (u64, impl Future<Output = Result<RequestPermissionResponse, ClientError>> + use<>) {
         self.client.request_permission(RequestPermissionRequest::new(self.id.clone(), call, options))
+    }
+
+    pub(super) fn signal(&self, signal: SessionSignal) {
+        self.client.signal(self.id.clone(), signal);
     }
 
     /// Sends an update that is not recorded.

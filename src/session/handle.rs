@@ -25,6 +25,7 @@ use crate::gate::{Ended, Gate};
 use crate::model::{Effort, ModelId, TraceContext};
 use crate::permission::AskReason;
 use crate::process::HostPattern;
+use crate::session::insertion::PromptInsertion;
 use crate::store::ModeSource;
 use crate::workspace::Workspace;
 
@@ -178,6 +179,8 @@ pub(super) struct Prompt {
     pub(super) trace: Option<Arc<TraceContext>>,
     /// See [`PromptOptions::typed_blocks`].
     pub(super) typed_blocks: Option<usize>,
+    /// `None` if the caller waits for the end of the turn only.
+    pub(super) insertion: Option<PromptInsertion>,
     pub(super) cancel: CancellationToken,
     pub(super) reply: oneshot::Sender<Result<PromptEnd, AgentError>>,
 }
@@ -267,18 +270,7 @@ impl SessionHandle {
         options: PromptOptions,
         cancel: CancellationToken,
     ) -> Result<PromptEnd, AgentError> {
-        let (reply, mut answer) = oneshot::channel();
-        let PromptOptions { steers, trace, typed_blocks } = options;
-        self.post(SessionCommand::Prompt(Prompt {
-            content,
-            compacts: false,
-            typed: None,
-            steers,
-            trace: trace.map(Arc::new),
-            typed_blocks,
-            cancel: cancel.clone(),
-            reply,
-        }))?;
+        let mut answer = self.post_prompt(content, options, None, &cancel)?;
         tokio::select! {
             biased;
             answer = &mut answer => return answer.unwrap_or(Err(AgentError::SessionDied)),
@@ -287,6 +279,59 @@ impl SessionHandle {
         // A queued prompt does not watch its token.
         let _ = self.post(SessionCommand::TakeBack);
         answer.await.unwrap_or(Err(AgentError::SessionDied))
+    }
+
+    /// Waits until the prompt has its place in the history, and returns the id of its message. Cancelling the
+    /// token before that withdraws the prompt. A prompt with a key that the session knows is inserted once.
+    pub async fn submit(
+        &self,
+        content: Vec<ContentBlock>,
+        options: PromptOptions,
+        key: Option<String>,
+        cancel: CancellationToken,
+    ) -> Result<MessageId, AgentError> {
+        let (insertion, mut inserted) = PromptInsertion::new(key);
+        let answer = self.post_prompt(content, options, Some(insertion), &cancel)?;
+        let message_id = tokio::select! {
+            biased;
+            message_id = &mut inserted => message_id,
+            () = cancel.cancelled() => {
+                // A queued prompt does not watch its token.
+                let _ = self.post(SessionCommand::TakeBack);
+                inserted.await
+            }
+        };
+        if let Ok(message_id) = message_id {
+            return Ok(message_id);
+        }
+        match answer.await {
+            Ok(Err(error)) => Err(error),
+            // The end of a turn comes after the insertion, so the prompt was withdrawn, or the one that it repeats.
+            Ok(Ok(_)) | Err(_) => Err(AgentError::Cancelled),
+        }
+    }
+
+    fn post_prompt(
+        &self,
+        content: Vec<ContentBlock>,
+        options: PromptOptions,
+        insertion: Option<PromptInsertion>,
+        cancel: &CancellationToken,
+    ) -> Result<oneshot::Receiver<Result<PromptEnd, AgentError>>, AgentError> {
+        let (reply, answer) = oneshot::channel();
+        let PromptOptions { steers, trace, typed_blocks } = options;
+        self.post(SessionCommand::Prompt(Prompt {
+            content,
+            compacts: false,
+            typed: None,
+            steers,
+            trace: trace.map(Arc::new),
+            typed_blocks,
+            insertion,
+            cancel: cancel.clone(),
+            reply,
+        }))?;
+        Ok(answer)
     }
 
     pub async fn set_mode(&self, mode: SessionModeId) -> Result<SetSessionModeResponse, AgentError> {

@@ -1,6 +1,5 @@
 //! Work beside the turn: sub-agents, handoffs to another agent, background jobs.
 
-pub(super) mod endings;
 pub(super) mod handoff;
 pub(super) mod jobs;
 pub(super) mod relay;

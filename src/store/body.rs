@@ -15,9 +15,9 @@ use crate::model::{Effort, ModelId, ProviderState, Usage};
 
 pub(super) fn write(event: &SessionEvent) -> (&'static str, Value) {
     match event {
-        SessionEvent::UserMessage { message_id, content, typed } => {
+        SessionEvent::UserMessage { message_id, content, typed, key } => {
             let body = json!({ "message_id": message_id, "content": content });
-            ("user_message", with(body, "typed", typed.as_ref()))
+            ("user_message", with(with(body, "typed", typed.as_ref()), "key", key.as_ref()))
         }
         SessionEvent::AgentText { message_id, text, shown } => {
             let body = json!({ "message_id": message_id, "text": text });
@@ -138,6 +138,7 @@ pub(super) fn read(kind: &str, body: &str) -> Result<SessionEvent, String> {
             message_id: body.take("message_id")?,
             content: body.take("content")?,
             typed: body.take("typed")?,
+            key: body.take("key")?,
         },
         "agent_text" => SessionEvent::AgentText {
             message_id: body.take("message_id")?,
@@ -350,11 +351,13 @@ mod tests {
                 message_id: message_id.clone(),
                 content: content.clone(),
                 typed: None,
+                key: None,
             },
             SessionEvent::UserMessage {
                 message_id: message_id.clone(),
                 content: Vec::new(),
                 typed: Some(content),
+                key: Some("k".into()),
             },
             SessionEvent::AgentText { message_id: message_id.clone(), text: text(), shown: None },
             SessionEvent::AgentText { message_id: message_id.clone(), text: text(), shown: Some(text()) },

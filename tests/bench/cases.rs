@@ -115,6 +115,7 @@ fn history() -> History {
             message_id: MessageId::new(format!("msg_{turn}_u")),
             content: vec![format!("Question {turn}: {}", "how does this part work? ".repeat(4)).into()],
             typed: None,
+            key: None,
         });
         history.apply(&SessionEvent::AgentText {
             message_id: MessageId::new(format!("msg_{turn}_a")),

@@ -10,3 +10,4 @@ mod replays;
 mod robustness;
 mod stress;
 pub(crate) mod transcripts;
+mod version_2;

@@ -6,6 +6,7 @@
 pub(crate) mod binary_client;
 pub(crate) mod editor_client;
 pub(crate) mod requirements;
+mod schema_v2;
 pub(crate) mod scripted_model;
 pub(crate) mod tool_calls;
 #[cfg(target_os = "linux")]
@@ -62,6 +63,8 @@ pub(crate) struct TestClient {
     server: tokio::task::JoinHandle<()>,
     /// The methods of requests without an answer, by id.
     methods: HashMap<String, String>,
+    /// True once version 2 of the protocol is negotiated.
+    is_v2: bool,
     next_id: i64,
 }
 
@@ -88,6 +91,7 @@ pub(crate) struct Setup {
     pub max_mode: Option<&'static str>,
     pub exits: ExitSettings,
     pub steering: bool,
+    pub offers_v2: bool,
     /// Configuration files that a test changes while it runs. Their modes and rules apply.
     pub files: Option<Arc<Mutex<Layers>>>,
     /// The user's commands.
@@ -122,6 +126,7 @@ impl Default for Setup {
             max_mode: None,
             exits: ExitSettings::default(),
             steering: false,
+            offers_v2: false,
             files: None,
             commands: Vec::new(),
             skills: Arc::default(),
@@ -212,6 +217,7 @@ impl TestClient {
                 }),
                 load_models: Arc::new(move || Ok(Arc::clone(&models))),
                 binary: None,
+                offers_v2: setup.offers_v2,
                 wrapped: None,
             },
             client.clone(),
@@ -225,7 +231,16 @@ impl TestClient {
         let stop = CancellationToken::new();
         let server = RpcServer { transport, agent, client, outgoing: end };
         let server = tokio::spawn(rpc::serve(server, setup.grace, stop));
-        Self { dir, model, to_agent: Some(to_agent), from_agent, server, methods: HashMap::new(), next_id: 0 }
+        Self {
+            dir,
+            model,
+            to_agent: Some(to_agent),
+            from_agent,
+            server,
+            methods: HashMap::new(),
+            is_v2: false,
+            next_id: 0,
+        }
     }
 
     pub(crate) fn cwd(&self) -> std::path::PathBuf {
@@ -328,6 +343,7 @@ impl TestClient {
 
     /// Checks that a line is one complete message of the protocol, short enough and valid.
     fn check(&mut self, line: &str) -> Value {
+        let mut validate: fn(&str, &Value) = if self.is_v2 { schema_v2::validate } else { validate };
         assert!(line.ends_with('\n') && line.matches('\n').count() == 1, "not one line: {line:?}");
         assert!(line.len() < 60 * 1024, "a line of {} bytes", line.len());
         let message: Value = serde_json::from_str(line).unwrap();
@@ -338,8 +354,11 @@ impl TestClient {
                 validate(message["method"].as_str().unwrap(), &message["params"]);
             }
             ["jsonrpc", "id", "result"] => {
-                let method = self.methods.remove(&message["id"].to_string());
-                validate(&format!("answer to {}", method.expect("an answer to nothing")), &message["result"]);
+                let method = self.methods.remove(&message["id"].to_string()).expect("an answer to nothing");
+                if method == "initialize" && message["result"]["protocolVersion"] == 2 {
+                    (self.is_v2, validate) = (true, schema_v2::validate);
+                }
+                validate(&format!("answer to {method}"), &message["result"]);
             }
             ["jsonrpc", "id", "error"] => {
                 self.methods.remove(&message["id"].to_string());

@@ -522,7 +522,12 @@ fn events(step: &Step, number: usize) -> Vec<SessionEvent> {
     match step {
         Step::Mode(_) => vec![],
         Step::Prompt(text) => {
-            vec![SessionEvent::UserMessage { message_id, content: vec![text.as_str().into()], typed: None }]
+            vec![SessionEvent::UserMessage {
+                message_id,
+                content: vec![text.as_str().into()],
+                typed: None,
+                key: None,
+            }]
         }
         Step::Reply { text, calls, thought } => {
             let mut events = Vec::new();
@@ -558,6 +563,7 @@ fn events(step: &Step, number: usize) -> Vec<SessionEvent> {
                     message_id,
                     content: vec!["go on".into()],
                     typed: None,
+                    key: None,
                 });
             }
             events
@@ -589,7 +595,7 @@ proptest! {
         let modes = Modes::built_in();
         let mut mode = modes.resolve("plan").unwrap();
         let mut history = History::default();
-        history.apply(&SessionEvent::UserMessage { message_id: MessageId::new("u"), content: vec!["go".into()], typed: None });
+        history.apply(&SessionEvent::UserMessage { message_id: MessageId::new("u"), content: vec!["go".into()], typed: None, key: None });
         let mut before: Vec<(Role, Block)> = Vec::new();
         let mut whole_before: Vec<(Role, Block)> = Vec::new();
         let (mut placement, mut said) = (Placement::default(), None);

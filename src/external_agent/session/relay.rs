@@ -122,8 +122,8 @@ impl ExternalAgentRelay {
                     )
                 }
                 Some(Outgoing::Withdraw(number)) => self.pass(Relayed::Closed((self.start, number)), None),
-                // The agent's connection sends neither answers nor barriers.
-                Some(Outgoing::Answer { .. } | Outgoing::Barrier(_)) => true,
+                // The agent's connection sends none of these.
+                Some(Outgoing::Answer { .. } | Outgoing::Barrier(_) | Outgoing::Signal(..)) => true,
                 None => break,
             };
             if !passed {

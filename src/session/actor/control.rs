@@ -17,6 +17,7 @@ use crate::acp::{
     SessionModeId, SessionUpdate, StopReason, ToolCallId,
 };
 use crate::agents::AgentSpec;
+use crate::client::{SessionSignal, TurnOutcome};
 use crate::conversation::mode_switch::FoundSwitch;
 use crate::conversation::reminder::Transition;
 use crate::error::AgentError;
@@ -32,6 +33,7 @@ use crate::session::command::{set_option, slash_commands};
 use crate::session::handle::{ChangeSoFar, CommandEnd, Prompt, Undone};
 use crate::session::history::changes_so_far;
 use crate::session::history::checkpoint::{Undoer, not_undone, record_undone};
+use crate::session::insertion::InsertedPrompt;
 use crate::session::mode::exit;
 use crate::session::mode::permission_options::PermissionReply;
 use crate::session::mode::switch::{self, AnsweredSwitch, Chosen, Proposed, RequestedSwitch, SwitchRequest};
@@ -356,14 +358,21 @@ impl Actor {
             return Some(prompt);
         }
         text.extend(notices);
-        let Prompt { typed, reply, .. } = prompt;
+        let Prompt { typed, insertion, reply, .. } = prompt;
+        let is_turn = !self.turns.is_running();
+        if is_turn {
+            self.decider.log.signal(SessionSignal::TurnBegan);
+        }
         let message_id = MessageId::new(format!("msg_c{}_0", self.decider.log.conversation().answered + 1));
         let content = Vec::new();
-        self.decider.log.record(SessionEvent::UserMessage { message_id, content, typed }, None);
+        self.decider.log.record_prompt(InsertedPrompt { message_id, content, typed, insertion });
         let message_id = MessageId::new(format!("msg_c{}", self.decider.log.conversation().answered));
         let command = CommandEnd { answer: message_id.clone(), has_failed };
         self.decider.log.record_notice(NoticeKind::Message, message_id, text);
         self.decider.log.save().await;
+        if is_turn {
+            self.decider.log.signal(SessionSignal::TurnEnded(TurnOutcome::Stopped(StopReason::EndTurn)));
+        }
         self.turns.reply(reply, Ok(StopReason::EndTurn.into()), Some(command), &mut self.decider.log);
         None
     }

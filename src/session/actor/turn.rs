@@ -3,6 +3,7 @@
 use super::Actor;
 use crate::acp::MessageId;
 use crate::acp::{ConfigOptionUpdate, SessionUpdate, ToolCallId};
+use crate::client::SessionSignal;
 use crate::conversation::acp_updates;
 use crate::conversation::fitting::Shortened;
 use crate::event::{Compaction, SessionEvent, ToolCallUpdateEvent};
@@ -14,16 +15,18 @@ use crate::session::command::typed_text::title;
 use crate::session::handle::{CommandEnd, Prompt};
 use crate::session::history::checkpoint::{record_folder, record_uncovered};
 use crate::session::history::intents;
+use crate::session::insertion::InsertedPrompt;
 use crate::session::mode::ancestry::Parent;
 use crate::session::mode::decider::{Authorization, Decided, Decider, Grant};
-use crate::session::subagent::endings::BackgroundEnd;
+use crate::session::notes::endings::BackgroundEnd;
 use crate::session::subagent::handoff;
 use crate::session::subagent::relay::SubagentReport;
 use crate::session::subagent::spawn::{Delegation, Inherited, Spawned};
 use crate::session::turn::Turn;
 use crate::session::turn::message::{Background, FinishedCall, Next, Room, TurnMessage};
+use crate::session::turn::model_request::Requests;
 use crate::session::turn::repetition::{self, Brake, Repetition};
-use crate::session::turn::turns::{FROM_TURN, RunningTurn};
+use crate::session::turn::turns::{self, FROM_TURN, RunningTurn};
 use crate::session::{DEADLINE, servers, turn};
 use crate::store::Row;
 use crate::text::counted;
@@ -37,7 +40,7 @@ use tracing::{Instrument, Span};
 impl Actor {
     pub(super) async fn begin_turn(&mut self, prompt: Prompt) {
         let prompt = self.turns.resolve_chat_answer(prompt);
-        let Prompt { content, compacts, typed, trace, cancel, reply, .. } = prompt;
+        let Prompt { content, compacts, typed, trace, insertion, cancel, reply, .. } = prompt;
         let turn = self.decider.log.begin_turn();
         let span = trace
             .as_ref()
@@ -51,9 +54,10 @@ impl Actor {
         let title = (turn == 1).then(|| title(&content)).flatten();
         let external_agent =
             self.decider.policy.agent.external_agent.is_some().then(|| self.decider.policy.agent.id.clone());
-        self.deliver_notes().await;
+        self.notes.deliver(&mut self.decider).await;
         let to_it = if external_agent.is_some() { content.clone() } else { Vec::new() };
-        self.decider.log.record(SessionEvent::UserMessage { message_id, content, typed }, None);
+        self.decider.log.signal(SessionSignal::TurnBegan);
+        self.decider.log.record_prompt(InsertedPrompt { message_id, content, typed, insertion });
         if let Some(title) = title {
             self.decider.log.record(SessionEvent::Title { title }, None);
         }
@@ -114,16 +118,16 @@ impl Actor {
         }
         self.notes.warn_of_limit(self.decider.log.turn(), limit - steps, limit);
         self.notes.quote(servers::instructions(&self.decider));
-        self.deliver_notes().await;
+        self.notes.deliver(&mut self.decider).await;
         while let Some(message) = self.turns.join_next(self.decider.log.turn(), |prompt| {
             slash_commands::may_steer(prompt, &self.decider.policy)
         }) {
             self.decider.forget_denials();
             self.repetition = Repetition::default();
-            self.decider.log.record(message, None);
+            self.decider.log.record_prompt(message);
         }
         let frame = self.requests.frame(&self.models, &self.decider.policy);
-        self.requests.supersede(frame, &mut self.decider);
+        Requests::supersede(frame, &mut self.decider);
         let shortened = self.requests.fit(frame, &mut self.decider.log);
         self.note_shortened(shortened);
         let has_background = !self.jobs.list().is_empty() || !self.subagents.background().is_empty();
@@ -270,7 +274,7 @@ impl Actor {
         let agents: Vec<_> = running.cloned().collect();
         let is_last = self.decider.policy.context.ends_with_turn;
         if is_last
-            && (self.endings.has_unseen()
+            && (self.notes.endings.has_unseen()
                 || self.notes.warn_of_jobs(self.decider.log.turn(), &self.jobs.running()))
         {
             return Background::News;
@@ -351,8 +355,9 @@ impl Actor {
         }
         self.requests.end_transition_after(self.decider.log.turn());
         self.switches.end_turn();
-        self.deliver_notes().await;
+        self.notes.deliver(&mut self.decider).await;
         self.decider.log.save().await;
+        self.decider.log.signal(SessionSignal::TurnEnded(turns::outcome(&outcome)));
         self.turns.reply(reply, outcome.clone(), command, &mut self.decider.log);
         for prompt in joined {
             self.turns.reply(prompt.reply, outcome.clone(), None, &mut self.decider.log);
@@ -410,17 +415,10 @@ impl Actor {
         self.background_ended(end).await;
     }
 
-    async fn deliver_notes(&mut self) {
-        for note in self.endings.take_notes().await {
-            self.notes.add_later(note);
-        }
-        self.notes.deliver(&mut self.decider);
-    }
-
     /// During a turn, the model may look at the work before its next request.
     pub(super) async fn background_ended(&mut self, end: BackgroundEnd) {
         if self.turns.is_running() {
-            self.endings.add(end);
+            self.notes.endings.add(end);
         } else if let Some(note) = end.note().await {
             self.note_for_model(note);
         }

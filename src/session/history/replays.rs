@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::acp::SessionModeId;
-use crate::client::Client;
+use crate::client::{Client, SessionSignal};
 use crate::conversation::message_breaks::MessageBreaks;
 use crate::conversation::{acp_updates, cost_after};
 use crate::error::AgentError;
@@ -88,7 +88,10 @@ impl Replays {
             replay.from = page.last().map_or(replay.end, |last| last.seq + 1);
             replay.page.extend(page.into_iter().map(|stored_event| stored_event.event));
         }
-        let Some(event) = replay.page.pop_front() else { return Some((replay.reply, Ok(()))) };
+        let Some(event) = replay.page.pop_front() else {
+            decider.log.signal(SessionSignal::ReplayEnded);
+            return Some((replay.reply, Ok(())));
+        };
         replay.send(&event, decider, models, send_permit);
         self.queue.push_front(replay);
         None

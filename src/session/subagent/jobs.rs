@@ -1,7 +1,7 @@
 //! The background jobs of a session.
 
-use super::endings::BackgroundEnd;
 use crate::lazy_channel::LazyChannel;
+use crate::session::notes::endings::BackgroundEnd;
 use crate::text::first_line;
 use crate::tool::Job;
 use crate::tool::agent::background_list::{discarded_note, forget};

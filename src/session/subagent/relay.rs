@@ -13,7 +13,6 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::endings::BackgroundEnd;
 use crate::acp::{
     ContentBlock, ContentChunk, MessageId, Meta, Plan, PlanEntryStatus, SessionUpdate, ToolCallId, Update,
 };
@@ -22,6 +21,7 @@ use crate::conversation::acp_updates::{NOTICE_META, QUESTION_META};
 use crate::conversation::content::ToolContent;
 use crate::conversation::open_calls::OpenCalls;
 use crate::gate::Gate;
+use crate::session::notes::endings::BackgroundEnd;
 use crate::tool::agent::background::BackgroundStatus;
 
 /// `_meta` key of a sub-agent's tool call: the parent's call id.
@@ -168,8 +168,8 @@ impl SubagentRelay {
                 Outgoing::Withdraw(number) => {
                     self.pass(SubagentReport::Withdraw { call: self.call.clone(), number })
                 }
-                // A sub-agent has no connection, and the parent stores updates first.
-                Outgoing::Answer { .. } | Outgoing::Barrier(_) => continue,
+                // A sub-agent has no connection, the parent stores updates first, and its turn goes on.
+                Outgoing::Answer { .. } | Outgoing::Barrier(_) | Outgoing::Signal(..) => continue,
             };
             self.update_heartbeat(!answers.is_empty(), &open);
             if !passed {

@@ -6,10 +6,10 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::endings::BackgroundEnd;
 use super::relay::{Heartbeat, SubagentOutput, SubagentReport};
 use crate::acp::{ContentBlock, StopReason, ToolCallId};
 use crate::session::handle::{EndReason, PromptOptions};
+use crate::session::notes::endings::BackgroundEnd;
 use crate::session::{DEADLINE, SessionHandle};
 use crate::tool::agent::background::{BackgroundAgent, Finished};
 

@@ -11,7 +11,6 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::endings::BackgroundEnd;
 use super::relay::{ENDED, SubagentReport, below};
 use crate::acp::{ToolCallId, Update};
 use crate::conversation::acp_updates;
@@ -22,6 +21,7 @@ use crate::session::DEADLINE;
 use crate::session::SessionHandle;
 use crate::session::event_log::EventLog;
 use crate::session::handle::SessionCommand;
+use crate::session::notes::endings::BackgroundEnd;
 use crate::tool::agent::background::{BackgroundAgent, BackgroundStatus, SeenEnd};
 use crate::tool::agent::background_list::{discarded_note, forget};
 

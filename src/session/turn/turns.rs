@@ -9,12 +9,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::message::TurnMessage;
 use crate::acp::{ContentBlock, MessageId, StopReason};
+use crate::client::TurnOutcome;
 use crate::error::AgentError;
-use crate::event::SessionEvent;
 use crate::model::{Failure, ModelError};
 use crate::permission::Target;
 use crate::session::event_log::EventLog;
 use crate::session::handle::{CommandEnd, EndReason, Prompt, PromptEnd};
+use crate::session::insertion::InsertedPrompt;
 use crate::session::turn::TurnError;
 use crate::tool::LastSeen;
 use crate::tool::user::chat_question::{self, ChatQuestion};
@@ -156,19 +157,43 @@ impl Turns {
         if self.is_ready() { self.waiting.pop_front() } else { None }
     }
 
+    /// Returns `None` if a prompt with the same key is in the history, or waits: then the repeated one is told of
+    /// the same message.
+    pub(crate) fn unless_repeated(
+        &mut self,
+        mut prompt: Prompt,
+        known_keys: &HashMap<String, MessageId>,
+    ) -> Option<Prompt> {
+        let Some(insertion) = prompt.insertion.take_if(|insertion| insertion.key.is_some()) else {
+            return Some(prompt);
+        };
+        if let Some(message_id) = insertion.key.as_ref().and_then(|key| known_keys.get(key)) {
+            insertion.tell(message_id);
+            return None;
+        }
+        let mut insertions = self.waiting.iter_mut().filter_map(|prompt| prompt.insertion.as_mut());
+        if let Some(first) = insertions.find(|first| first.key == insertion.key) {
+            first.add(insertion);
+            return None;
+        }
+        prompt.insertion = Some(insertion);
+        Some(prompt)
+    }
+
     /// Lets the next prompt join the running turn if it steers, and returns its message. No prompt overtakes
     /// another.
     pub(crate) fn join_next(
         &mut self,
         number: u64,
         may_steer: impl Fn(&Prompt) -> bool,
-    ) -> Option<SessionEvent> {
+    ) -> Option<InsertedPrompt> {
         let running = self.running.as_mut().filter(|turn| !turn.cancel.is_cancelled())?;
-        let prompt = self.waiting.front().filter(|prompt| may_steer(prompt))?;
-        let message = SessionEvent::UserMessage {
+        let prompt = self.waiting.front_mut().filter(|prompt| may_steer(prompt))?;
+        let message = InsertedPrompt {
             message_id: MessageId::new(format!("msg_{number}_p{}", running.joined.len() + 1)),
             content: prompt.content.clone(),
             typed: prompt.typed.clone(),
+            insertion: prompt.insertion.take(),
         };
         running.joined.extend(self.waiting.pop_front());
         Some(message)
@@ -214,6 +239,14 @@ impl Turns {
             prompt.typed.get_or_insert(typed);
         }
         prompt
+    }
+}
+
+/// Returns the end of a turn as a client is told of it.
+pub(crate) fn outcome(outcome: &Result<EndReason, AgentError>) -> TurnOutcome {
+    match outcome {
+        Ok(reason) => TurnOutcome::Stopped(reason.stop_reason()),
+        Err(error) => TurnOutcome::Failed { code: error.code(), message: error.to_string() },
     }
 }
 

@@ -349,7 +349,7 @@ fn events(turns: &[(usize, bool, Vec<StepLengths>)]) -> (Vec<SessionEvent>, Stri
             )));
         }
         let id = |kind: &str| modegate::acp::MessageId::new(format!("{kind}{number}"));
-        events.push(SessionEvent::UserMessage { message_id: id("u"), content, typed: None });
+        events.push(SessionEvent::UserMessage { message_id: id("u"), content, typed: None, key: None });
         for (thought, answer, called) in steps {
             events.push(SessionEvent::AgentThought { message_id: id("t"), text: filled(*thought) });
             events.push(SessionEvent::AgentText {
@@ -415,7 +415,7 @@ fn shortened_history_fits_stays_valid_and_keeps_the_newest_prompt() {
         prop_assert_eq!(before.iter().zip(&messages).map(shorter_prompts).sum::<usize>(), shortened.prompts, "no prompt is cut silently");
         let mut messages = messages;
         if messages.last().unwrap().role == Role::Assistant {
-            history.apply(&SessionEvent::UserMessage { message_id: modegate::acp::MessageId::new("x"), content: vec!["go on".into()], typed: None });
+            history.apply(&SessionEvent::UserMessage { message_id: modegate::acp::MessageId::new("x"), content: vec!["go on".into()], typed: None, key: None });
             messages = history.messages();
         }
         let request = ModelRequest {

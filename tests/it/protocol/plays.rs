@@ -60,6 +60,7 @@ async fn run_play(name: &str, script: &str, standard: &Standard, update: bool) -
         dir: Arc::new(tempfile::tempdir().unwrap()),
         skills: Arc::default(),
         mode: "ask",
+        offers_v2: false,
         standard: standard.clone(),
         tools: Vec::new(),
         written: Vec::new(),
@@ -136,6 +137,7 @@ struct PlayRunner {
     dir: Arc<tempfile::TempDir>,
     skills: Arc<Mutex<Arc<Skills>>>,
     mode: &'static str,
+    offers_v2: bool,
     /// Parts of messages that the play does not show in full.
     standard: Standard,
     /// The lists of tools so far. A request that repeats a list prints its number.
@@ -147,8 +149,11 @@ struct PlayRunner {
 impl PlayRunner {
     /// Returns the harness, and starts it at the first call.
     fn client(&mut self) -> &mut TestClient {
+        let offers_v2 = self.offers_v2;
         let (mode, dir, skills) = (self.mode, Some(Arc::clone(&self.dir)), Arc::clone(&self.skills));
-        self.client.get_or_insert_with(|| TestClient::with(Setup { mode, skills, dir, ..Setup::default() }))
+        self.client.get_or_insert_with(|| {
+            TestClient::with(Setup { mode, offers_v2, skills, dir, ..Setup::default() })
+        })
     }
 
     /// Applies a setting. Returns `None` if there is no such setting.
@@ -157,6 +162,7 @@ impl PlayRunner {
         let words: Vec<_> = words.iter().map(String::as_str).collect();
         match words.as_slice() {
             ["mode", mode] => self.mode = ["ask", "plan", "code"].into_iter().find(|known| known == mode)?,
+            ["version", "2"] => self.offers_v2 = true,
             ["full"] => self.standard = Standard::default(),
             ["skill", name, body] => {
                 let body: String = serde_json::from_str(body).ok()?;

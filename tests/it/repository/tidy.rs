@@ -445,19 +445,24 @@ const SESSION: &[&str] = &[
 
 /// Parts of a module, lowest first, and the other parts of that module that each may name. A part is a file with
 /// the folder beside it.
-const PARTS: [(&str, &[&str]); 11] = [
-    ("session/event_log", &[]),
+const PARTS: [(&str, &[&str]); 12] = [
+    ("session/insertion", &[]),
+    ("session/event_log", &["session/insertion"]),
     ("session/options", &[]),
     ("session/mode", &["session/event_log"]),
-    ("session/handle", &["session/options"]),
+    ("session/handle", &["session/insertion", "session/options"]),
     ("session/notes", &["session/event_log", "session/mode"]),
     ("session/servers", &["session/event_log", "session/mode", "session/notes"]),
-    ("session/subagent", &["session/event_log", "session/handle", "session/mode", "session/options"]),
+    (
+        "session/subagent",
+        &["session/event_log", "session/handle", "session/mode", "session/notes", "session/options"],
+    ),
     (
         "session/turn",
         &[
             "session/event_log",
             "session/handle",
+            "session/insertion",
             "session/mode",
             "session/notes",
             "session/options",
@@ -484,6 +489,7 @@ const PARTS: [(&str, &[&str]); 11] = [
             "session/event_log",
             "session/handle",
             "session/history",
+            "session/insertion",
             "session/mode",
             "session/notes",
             "session/options",
@@ -495,7 +501,7 @@ const PARTS: [(&str, &[&str]); 11] = [
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 117] = [
+const PURE: [&str; 123] = [
     "acp",
     "audit",
     "chain",
@@ -573,6 +579,12 @@ const PURE: [&str; 117] = [
     "conversation/reminder",
     "conversation/reminder/claims",
     "conversation/reminder/placement",
+    "rpc/negotiation",
+    "rpc/v2/encoder",
+    "rpc/v2/patch",
+    "rpc/v2/requests",
+    "rpc/v2/responses",
+    "rpc/v2/updates",
     "session/command/user_command",
     "skill",
     "store/entry",
@@ -620,7 +632,7 @@ const LIBRARIES: [(&str, &[&str]); 42] = [
     ("agent_client_protocol_schema", &["acp"]),
     ("anyhow", &["main", "cli", "config", "headless", "terminal_run"]),
     ("jiff", &["ids", "model/remote", "conversation/system_prompt"]),
-    ("base64", &["image_scaling", "tool/file/picture"]),
+    ("base64", &["image_scaling", "rpc/v2/updates", "tool/file/picture"]),
     (
         "memchr",
         &[

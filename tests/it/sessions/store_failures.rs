@@ -257,7 +257,7 @@ async fn long_session_loads_within_bounded_memory() {
         let message_id = MessageId::new(format!("m{seq}"));
         // The client sees thoughts, and the model does not get old thoughts in full.
         let event = if seq % 2 == 0 {
-            SessionEvent::UserMessage { message_id, content: vec![text.into()], typed: None }
+            SessionEvent::UserMessage { message_id, content: vec![text.into()], typed: None, key: None }
         } else {
             SessionEvent::Notice { message_id, kind: NoticeKind::Message, text }
         };

@@ -110,7 +110,7 @@ impl Requests {
 
     /// Replaces results that later calls repeat once the next request fills half of the context, long before it
     /// needs a summary.
-    pub(crate) fn supersede(&mut self, frame: ContextFrame<'_>, decider: &mut Decider) {
+    pub(crate) fn supersede(frame: ContextFrame<'_>, decider: &mut Decider) {
         let conversation = decider.log.conversation_mut();
         let bytes = conversation.history.bytes();
         if conversation.fill.estimate(bytes, frame.fixed) <= frame.context / 2 {

@@ -110,7 +110,9 @@ impl RunningAgent {
                 format!("asked {method}")
             }
             Outgoing::Withdraw(id) => format!("withdrawn {id}"),
-            Outgoing::Answer { .. } | Outgoing::Barrier(_) => panic!("nobody was asked"),
+            Outgoing::Answer { .. } | Outgoing::Barrier(_) | Outgoing::Signal(..) => {
+                panic!("nobody was asked")
+            }
         }
     }
 
