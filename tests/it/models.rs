@@ -15,5 +15,6 @@ mod reminder_cost;
 mod remote;
 mod selection;
 mod stream_quirks;
+mod superseded;
 mod trace;
 mod trial;

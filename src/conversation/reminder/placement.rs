@@ -1,4 +1,4 @@
-//! Puts the reminder into a request, where providers' prompt caches keep what stands before and after it. Pure.
+//! Puts the reminder into a request, where providers' prompt caches keep the messages before and after it. Pure.
 
 use std::sync::Arc;
 

@@ -35,12 +35,12 @@ struct Session {
 
 /// A part of a request, in the order in which Anthropic compares them.
 #[derive(PartialEq)]
-struct Part {
+pub(crate) struct Part {
     text: String,
     is_marked: bool,
 }
 
-fn parts(request: &ModelRequest) -> Vec<Part> {
+pub(crate) fn parts(request: &ModelRequest) -> Vec<Part> {
     let (provider, name, wire) = wires().into_iter().find(|(provider, ..)| *provider == "anthropic").unwrap();
     let request = ModelRequest { model: ModelId::new(format!("{provider}/{name}")), ..request.clone() };
     let ask = Ask {
@@ -78,16 +78,16 @@ fn same(before: &[Part], after: &[Part]) -> usize {
 }
 
 #[derive(Default)]
-struct Cost {
-    read: usize,
-    written: usize,
-    uncached: usize,
+pub(crate) struct Cost {
+    pub(crate) read: usize,
+    pub(crate) written: usize,
+    pub(crate) uncached: usize,
     /// Earlier replies of the turn and of all turns, in all requests, and those that keep their thoughts.
     replies: [usize; 2],
     kept: [usize; 2],
 }
 
-fn cost(requests: &[Vec<Part>], steps: usize) -> Cost {
+pub(crate) fn cost(requests: &[Vec<Part>], steps: usize) -> Cost {
     let mut cost = Cost::default();
     let mut cached: HashSet<u64> = HashSet::new();
     // The hash of each request, and the number of its parts.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Setup, TestClient};
 
-fn catalogue(context: u64) -> Arc<ModelCatalog> {
+pub(crate) fn catalogue(context: u64) -> Arc<ModelCatalog> {
     let described = vec![Described { name: "small".into(), context: Some(context), images: Some(false) }];
     let reachable =
         |id: &str, described| Reachable { provider: provider(id).unwrap(), has_key: true, described };

@@ -142,6 +142,7 @@ const LAYERS: [(&str, &[&str]); 81] = [
     ("session/command/user_command", &["front_matter", "yaml_error"]),
     ("conversation/compaction", &["acp", "model"]),
     ("conversation/fitting", &["model"]),
+    ("conversation/superseded", &["model"]),
     ("conversation/acp_updates", &["acp", "client", "conversation/content", "event", "model"]),
     ("session/options", &["acp", "mode", "model", "agents"]),
     ("conversation/history", &["acp", "conversation", "event", "model"]),
@@ -453,7 +454,10 @@ const PARTS: [(&str, &[&str]); 12] = [
     ("session/handle", &["session/insertion", "session/options"]),
     ("session/notes", &["session/event_log", "session/mode"]),
     ("session/servers", &["session/event_log", "session/mode", "session/notes"]),
-    ("session/subagent", &["session/event_log", "session/handle", "session/mode", "session/options"]),
+    (
+        "session/subagent",
+        &["session/event_log", "session/handle", "session/mode", "session/notes", "session/options"],
+    ),
     (
         "session/turn",
         &[
@@ -498,7 +502,7 @@ const PARTS: [(&str, &[&str]); 12] = [
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 125] = [
+const PURE: [&str; 127] = [
     "acp",
     "audit",
     "chain",
@@ -571,9 +575,11 @@ const PURE: [&str; 125] = [
     "conversation/open_calls",
     "conversation/neutralise",
     "conversation/fitting",
+    "conversation/superseded",
     "conversation/prompt_block",
     "conversation/reminder",
     "conversation/reminder/claims",
+    "conversation/reminder/placement",
     "rpc/negotiation",
     "rpc/v2/encoder",
     "rpc/v2/patch",
@@ -627,7 +633,7 @@ const PURE: [&str; 125] = [
 ];
 
 /// Libraries, and the only modules that may name them.
-const LIBRARIES: [(&str, &[&str]); 41] = [
+const LIBRARIES: [(&str, &[&str]); 42] = [
     ("agent_client_protocol_schema", &["acp"]),
     ("anyhow", &["main", "cli", "config", "headless", "terminal_run"]),
     ("jiff", &["ids", "model/remote", "conversation/system_prompt"]),
@@ -664,7 +670,10 @@ const LIBRARIES: [(&str, &[&str]); 41] = [
     ),
     ("landlock", &["sandbox"]),
     ("libc", &["kernel", "sandbox", "supervisor/broker"]),
-    ("rustix", &["kernel", "platform/unix", "process", "supervisor", "terminal_host"]),
+    (
+        "rustix",
+        &["kernel", "platform/unix", "process", "sandbox/linux/own_network", "supervisor", "terminal_host"],
+    ),
     ("bytes", &["http", "model/remote"]),
     ("cap_std", &["bounded_file", "platform", "process/hard_links", "workspace"]),
     ("cap_fs_ext", &["bounded_file", "platform", "process/hard_links", "workspace"]),
@@ -683,6 +692,7 @@ const LIBRARIES: [(&str, &[&str]); 41] = [
             "sandbox/denied_reads",
         ],
     ),
+    ("grep_matcher", &["tool/file/search_files", "model/offline/keywords"]),
     ("grep_searcher", &["tool/file/search_files"]),
     ("html5gum", &["tool/web/fetch/markdown"]),
     (
