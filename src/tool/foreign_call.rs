@@ -91,12 +91,12 @@ fn is_same(one: &str, other: &str) -> bool {
 #[derive(Debug, PartialEq)]
 pub struct OwnArguments {
     pub arguments: Value,
-    /// For the model: what was read in another way than it was written.
+    /// For the model: the parts that were read in another way than it wrote them.
     pub note: Option<String>,
 }
 
 /// Repairs the JSON of the arguments, and translates the names of a built-in tool. `called` is the name that the model
-/// wrote, and `schema` that of the tool. Leaves what it does not know.
+/// wrote, and `schema` that of the tool. Leaves unknown members.
 pub fn own_arguments(called: &str, tool: &str, given: Value, schema: Option<&Value>) -> OwnArguments {
     let mut notes = Notes::default();
     let given = match given {

@@ -388,7 +388,7 @@ pub const NO_TOOLS: [(&str, &str); 8] = [
 
 const ANSWER: &str = "Answer in words: a reply without calls ends the turn.";
 
-/// Words that say what a tool does, in groups. A tool is never suggested for a name with words of other groups.
+/// Words about the acts of tools, in groups. A tool is never suggested for a name with words of other groups.
 pub const KINDS: [&[&str]; 9] = [
     &["read", "view", "cat", "open", "show", "load", "get"],
     &["list", "ls", "dir", "tree", "directory"],
