@@ -31,6 +31,7 @@ pub use client_io::{ClientIo, Elicited};
 pub use file::disk_texts::DiskTexts;
 pub use file::last_seen::LastSeen;
 use file::near_path;
+pub use file::near_path::missing_outside;
 pub use file::read_file::NAME as READ_FILE;
 pub use prepared_call::{CallAction, CallTask, PreparedCall, Preview, PreviewContext, SessionState};
 use schema::schema_of;

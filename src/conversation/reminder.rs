@@ -39,6 +39,8 @@ pub struct Inputs<'a> {
     pub mode: &'a Mode,
     pub reader: ReminderReader,
     pub transition: Option<&'a Transition>,
+    /// False if no user can be asked.
+    pub is_attended: bool,
     pub notes: &'a [&'a str],
     pub ceilings: &'a Ceilings,
     pub grants: &'a Grants,
@@ -98,7 +100,8 @@ pub fn compose(inputs: &Inputs<'_>) -> Option<String> {
         lines.push(format!("{} mode is on.", mode.name));
     }
     if needs_status || transition.is_some() || introduced.is_some() {
-        let sentences: Vec<String> = now.asked().iter().chain(&introduced).map(ToString::to_string).collect();
+        let sentences: Vec<String> =
+            now.asked(inputs.is_attended).iter().chain(&introduced).map(ToString::to_string).collect();
         lines.extend((!sentences.is_empty()).then(|| sentences.join(" ")));
     }
     if needs_status && now.misses_a_tool() {

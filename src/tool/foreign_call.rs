@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use self::convert::{Converted, ValueForm, convert};
 use self::table::{ForeignArgument, ForeignTool, IGNORED, KINDS, NO_TOOLS, PATHS, PREFIXES, TOOLS};
-use super::json_repair::{Repair, repaired};
+use super::json_repair::{JsonRepair, repaired};
 use crate::mode::definition::is_misspelt;
 use crate::text::shorten;
 
@@ -81,24 +81,25 @@ fn has_value(given: &Value, argument: &str, value: &str) -> bool {
 
 /// Compares names without case, blanks, `_` and `-`.
 fn is_same(one: &str, other: &str) -> bool {
-    let letters = |name: &str| -> Vec<char> {
-        name.chars().filter(|c| !matches!(c, '_' | '-' | ' ')).map(|c| c.to_ascii_lowercase()).collect()
-    };
-    letters(one) == letters(other)
+    letters(one).eq(letters(other))
+}
+
+fn letters(name: &str) -> impl Iterator<Item = char> {
+    name.chars().filter(|c| !matches!(c, '_' | '-' | ' ')).map(|c| c.to_ascii_lowercase())
 }
 
 /// Arguments as the own tool names them.
 #[derive(Debug, PartialEq)]
 pub struct OwnArguments {
     pub arguments: Value,
-    /// For the model: the parts that were read in another way than it wrote them.
+    /// For the model: the names and values that were read in another way.
     pub note: Option<String>,
 }
 
 /// Repairs the JSON of the arguments, and translates the names of a built-in tool. `called` is the name that the model
-/// wrote, and `schema` that of the tool. Leaves unknown members.
+/// wrote, and `schema` that of the tool. Leaves unknown names.
 pub fn own_arguments(called: &str, tool: &str, given: Value, schema: Option<&Value>) -> OwnArguments {
-    let mut notes = Notes::default();
+    let mut notes = TranslationNotes::default();
     let given = match given {
         Value::String(text) => match repaired(&text) {
             Some((value, repairs)) => {
@@ -123,7 +124,7 @@ fn translated(
     called: &str,
     mut given: Map<String, Value>,
     schema: &Value,
-    notes: &mut Notes,
+    notes: &mut TranslationNotes,
 ) -> Map<String, Value> {
     let choice = row.names_with.iter().find(|(known, ..)| is_same(known, called));
     if let Some((_, argument, _)) = choice {
@@ -180,7 +181,7 @@ fn members(
     ignored: &[&str],
     given: Map<String, Value>,
     schema: &Value,
-    notes: &mut Notes,
+    notes: &mut TranslationNotes,
 ) -> Map<String, Value> {
     let is_ignored =
         |name: &str| ignored.iter().chain(&IGNORED).any(|known| is_same(known, name) || *known == name);
@@ -225,14 +226,14 @@ fn members(
 
 /// Advice to the model for its next call.
 #[derive(Debug, Default)]
-struct Notes {
-    repairs: Vec<Repair>,
+struct TranslationNotes {
+    repairs: Vec<JsonRepair>,
     renamed: Vec<(String, String)>,
     ignored: Vec<String>,
     has_milliseconds: bool,
 }
 
-impl Notes {
+impl TranslationNotes {
     fn rename(&mut self, name: &str, own: &str) {
         let renamed = (shorten(name, SHOWN).into_owned(), own.to_owned());
         if !self.renamed.contains(&renamed) {
@@ -265,7 +266,9 @@ impl Notes {
 /// The remedy for a call of a tool that does not exist. Names tools of the same kind only.
 pub fn advice(name: &str, tools: &[&str]) -> String {
     let bare = bare(name);
-    if let Some((_, advice)) = NO_TOOLS.iter().find(|(known, _)| is_same(known, bare)) {
+    let named = TOOLS.iter().find(|row| row.names.iter().any(|known| is_same(known, bare)));
+    let own = named.map_or(bare, |row| row.tool);
+    if let Some((_, advice)) = NO_TOOLS.iter().find(|(known, _)| is_same(known, own)) {
         return (*advice).to_owned();
     }
     let meant = TOOLS.iter().filter(|row| row.names_with.iter().any(|(known, ..)| is_same(known, bare)));

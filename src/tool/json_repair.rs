@@ -4,12 +4,12 @@
 use serde_json::Value;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Repair {
+pub(super) enum JsonRepair {
     ControlCharacter,
     TrailingComma,
 }
 
-impl Repair {
+impl JsonRepair {
     pub(super) fn advice(self) -> &'static str {
         match self {
             Self::ControlCharacter => r"in JSON, a line end in a text is \n",
@@ -19,7 +19,7 @@ impl Repair {
 }
 
 /// Returns the value and its repairs. `None` if the text has other faults, or none.
-pub(super) fn repaired(text: &str) -> Option<(Value, Vec<Repair>)> {
+pub(super) fn repaired(text: &str) -> Option<(Value, Vec<JsonRepair>)> {
     if serde_json::from_str::<Value>(text).is_ok() {
         return None;
     }
@@ -32,7 +32,7 @@ pub(super) fn repaired(text: &str) -> Option<(Value, Vec<Repair>)> {
                 (true, '\0'..='\u{1f}') => return None,
                 (false, '\0'..='\u{1f}') => {
                     json += &format!("\\u{:04x}", u32::from(c));
-                    note(&mut repairs, Repair::ControlCharacter);
+                    note(&mut repairs, JsonRepair::ControlCharacter);
                     continue;
                 }
                 (false, '"') => in_text = false,
@@ -45,7 +45,7 @@ pub(super) fn repaired(text: &str) -> Option<(Value, Vec<Repair>)> {
             && text[at + 1..].trim_start().starts_with(['}', ']'])
             && !json.trim_end().ends_with(['{', '[', ',', ':'])
         {
-            note(&mut repairs, Repair::TrailingComma);
+            note(&mut repairs, JsonRepair::TrailingComma);
             continue;
         }
         json.push(c);
@@ -53,7 +53,7 @@ pub(super) fn repaired(text: &str) -> Option<(Value, Vec<Repair>)> {
     Some((serde_json::from_str(&json).ok()?, repairs))
 }
 
-fn note(repairs: &mut Vec<Repair>, repair: Repair) {
+fn note(repairs: &mut Vec<JsonRepair>, repair: JsonRepair) {
     if !repairs.contains(&repair) {
         repairs.push(repair);
     }
@@ -67,15 +67,15 @@ mod tests {
 
     #[test]
     fn faults_with_one_reading_are_repaired() {
-        let check = |text: &str, value: Value, repairs: &[Repair]| {
+        let check = |text: &str, value: Value, repairs: &[JsonRepair]| {
             assert_eq!(repaired(text), Some((value, repairs.to_vec())), "{text:?}");
         };
-        check("{\"a\": \"x\ny\t\r\nz\"}", json!({ "a": "x\ny\t\r\nz" }), &[Repair::ControlCharacter]);
-        check("{\"a\": [1, 2,\n], }", json!({ "a": [1, 2] }), &[Repair::TrailingComma]);
+        check("{\"a\": \"x\ny\t\r\nz\"}", json!({ "a": "x\ny\t\r\nz" }), &[JsonRepair::ControlCharacter]);
+        check("{\"a\": [1, 2,\n], }", json!({ "a": [1, 2] }), &[JsonRepair::TrailingComma]);
         check(
             "{\"a\": \",}\\\"\n\",}",
             json!({ "a": ",}\"\n" }),
-            &[Repair::ControlCharacter, Repair::TrailingComma],
+            &[JsonRepair::ControlCharacter, JsonRepair::TrailingComma],
         );
     }
 

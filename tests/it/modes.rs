@@ -8,6 +8,7 @@ mod foreign_names;
 mod injection;
 mod loosening;
 mod matrix;
+mod no_user;
 mod plan_exit;
 mod rejections;
 pub(crate) mod stored;

@@ -55,6 +55,7 @@ fn composed(modes: &Modes, id: &str, transition: Option<&Transition>, notes: &[&
         mode: modes.resolve(id).unwrap(),
         reader: ReminderReader::Agent,
         transition,
+        is_attended: true,
         notes,
         ceilings: &ceilings,
         grants: &Grants::default(),
@@ -91,6 +92,30 @@ fn code_has_no_reminder_without_a_switch() {
          changing files, shell, fetch, changing memories, MCP tools that may change something, mcp__s__look. Allowed in the \
          session's folders without asking: reading and searching, shell_read_only.\n</system-reminder>"
     );
+}
+
+#[test]
+fn reminder_without_a_user_names_the_refused_calls() {
+    let modes = Modes::built_in();
+    let (ceilings, tools) = (ceilings(&modes, "ask"), tools());
+    let text = |is_attended| {
+        let inputs = Inputs {
+            mode: modes.resolve("ask").unwrap(),
+            reader: ReminderReader::Agent,
+            transition: None,
+            is_first_turn: true,
+            is_attended,
+            notes: &[],
+            ceilings: &ceilings,
+            grants: &Grants::default(),
+            tools: &tools,
+            modes: &["ask"],
+        };
+        compose(&inputs).unwrap()
+    };
+    let refused = "Nobody can be asked in this run, so these are refused: changing files, shell, fetch,";
+    assert!(text(false).contains(refused) && !text(false).contains("The user is asked"), "{}", text(false));
+    assert!(text(true).contains("The user is asked before: changing files, shell, fetch,"), "the control");
 }
 
 #[test]
@@ -207,6 +232,7 @@ fn every_reminder_matches_the_fixture() {
                 mode,
                 reader: ReminderReader::Agent,
                 transition,
+                is_attended: true,
                 notes: &[],
                 ceilings: &all[at],
                 grants: &grants,
@@ -369,7 +395,7 @@ impl Case<'_> {
                 let refused = self.names(is_refused);
                 (these.tools.iter().all(|tool| refused.contains(tool)), these.tools.clone())
             }
-            ReminderClaim::Asked(these) => {
+            ReminderClaim::Asked(these) | ReminderClaim::Unanswered(these) => {
                 (these.tools == self.names(|tool| self.is(tool) == 1), these.tools.clone())
             }
             ReminderClaim::NotAsked(these) => {
@@ -414,7 +440,7 @@ fn every_claim_agrees_with_decide() {
             let case = Case { name, from, to, before, now, tools: &tools };
             let levels = Levels::of(&case.now, &grants, &tools);
             let mut claims = levels.refusals();
-            claims.extend(levels.asked());
+            claims.extend(levels.asked(true));
             claims.extend(levels.not_asked(&case.now));
             claims.extend(levels.since(&Levels::of(&case.before, &grants, &tools), from));
             seen.extend(claims.iter().map(std::mem::discriminant).map(|kind| format!("{kind:?}")));
@@ -439,6 +465,7 @@ fn denials_by_any_ceiling_bring_a_reminder() {
                 mode,
                 reader: ReminderReader::Agent,
                 transition: None,
+                is_attended: true,
                 notes: &[],
                 ceilings: &ceilings,
                 grants: &Grants::default(),
@@ -485,6 +512,7 @@ proptest! {
             mode: &mode,
             reader,
             transition: Some(&transition),
+            is_attended: true,
             notes: &notes,
             ceilings: &ceilings,
             grants: &Grants::default(),

@@ -118,6 +118,7 @@ impl Actor {
         }
         self.notes.warn_of_limit(self.decider.log.turn(), limit - steps, limit);
         self.notes.quote(servers::instructions(&self.decider));
+        self.decider.allowed_note.take().into_iter().for_each(|note| self.notes.add_later(note));
         self.notes.deliver(&mut self.decider).await;
         while let Some(message) = self.turns.join_next(self.decider.log.turn(), |prompt| {
             slash_commands::may_steer(prompt, &self.decider.policy)
@@ -287,7 +288,9 @@ impl Actor {
         let grant = match decided {
             Decided::Final(authorization) => return authorization,
             Decided::Ask(facts) => {
-                return Authorization::Ask { last_seen: self.turns.last_seen(&facts.targets) };
+                let last_seen = self.turns.last_seen(&facts.targets);
+                let reads = CallFacts::of_tool(tool::READ_FILE, Effect::Read);
+                return Authorization::Ask { last_seen, files: Box::new(self.decider.files_of(reads)) };
             }
             Decided::Granted(grant) => grant,
         };

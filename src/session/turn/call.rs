@@ -17,14 +17,16 @@ use crate::conversation::content::ToolContent;
 use crate::conversation::instructions::Instructions;
 use crate::conversation::question_text::CallPreview;
 use crate::event::{CallTitle, SessionEvent, ToolCallUpdateEvent};
-use crate::permission::{self, CallFacts};
+use crate::permission::{self, CallFacts, Effect};
 use crate::session::mode::ancestry::TurnChanges;
 use crate::session::mode::decider::Authorization;
 use crate::session::mode::exit;
 use crate::session::mode::switch::Proposed;
 use crate::text::first_sentence;
 use crate::tool::user::chat_question;
-use crate::tool::{CallAction, PreviewContext, Proposal, RunContext, ToolError, ToolOutput, ToolSpec};
+use crate::tool::{
+    CallAction, PreviewContext, Proposal, RunContext, ToolError, ToolOutput, ToolSpec, missing_outside,
+};
 use crate::workspace::{Changes, Journal};
 
 /// Time that a cancelled or overdue call may take to end.
@@ -61,7 +63,13 @@ impl Turn {
             (Err(_), _) if self.cancel.is_cancelled() => return Ok(After::Continue),
             (Err(error), _) => return self.failed(id, error.to_string()).await,
         };
-        if let Authorization::Ask { last_seen } = answer {
+        if let Authorization::Ask { last_seen, files } = answer {
+            // No user can allow what is not there.
+            if spec.effect == Effect::Read
+                && let Some(error) = missing_outside(&prepared.targets, *files, &self.workspace).await
+            {
+                return self.failed(id, error.to_string()).await;
+            }
             let preview_context = PreviewContext { client_io: self.client_io.for_call(&id), last_seen };
             let preview = prepared.preview.content(preview_context);
             let content = match within(preview, &self.cancel, &CancellationToken::new(), spec.timeout).await {

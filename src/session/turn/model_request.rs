@@ -138,6 +138,7 @@ impl Requests {
                 ReminderReader::Agent
             },
             transition: self.transition.as_ref().map(|pending| &pending.transition),
+            is_attended: context.capabilities.answers,
             notes,
             ceilings: &decider.policy.ceilings(),
             grants: &decider.policy.grants,

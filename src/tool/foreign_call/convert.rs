@@ -38,7 +38,7 @@ pub enum ValueForm {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Converted {
     Value(Value),
-    /// The value says what is the default.
+    /// The value is the default.
     Nothing,
     /// The value has no meaning here.
     Unknown,
@@ -171,18 +171,21 @@ fn line_range(value: &Value, others: &mut Map<String, Value>) -> Converted {
     line_count(last, Some(first)).map_or(Converted::Unknown, Converted::Value)
 }
 
-fn texts(value: &Value) -> Option<Value> {
-    let text = |item: &Value| match item {
+fn label(item: &Value) -> Option<Value> {
+    match item {
         Value::Object(members) => {
             ["label", "text", "title", "value"].iter().find_map(|key| members.get(*key)).cloned()
         }
         item => Some(item.clone()),
-    };
+    }
+}
+
+fn texts(value: &Value) -> Option<Value> {
     let items = match value {
         Value::String(text) => serde_json::from_str::<Value>(text).ok()?,
         value => value.clone(),
     };
-    items.as_array()?.iter().map(text).collect::<Option<Vec<Value>>>().map(Value::Array)
+    items.as_array()?.iter().map(label).collect::<Option<Vec<Value>>>().map(Value::Array)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! and editors. Pure.
 //!
 //! Names are compared without case, blanks, `_` and `-`: `file_path` is also `filePath`. A name stands here only if its
-//! tool does what the own tool does.
+//! tool has the effect of the own tool.
 
 use super::convert::ValueForm::{
     self, AgentName, Case, CommandWords, FileType, LastLine, LineRange, Milliseconds, Most, Negated,
@@ -21,7 +21,7 @@ pub struct ForeignTool {
     pub arguments: &'static [ForeignArgument],
     /// A list of objects, with the names of their members.
     pub items: Option<(&'static str, &'static [ForeignArgument])>,
-    /// Arguments without which the call does what was meant, or shows more.
+    /// Arguments without which the call has the same effect, or shows more.
     pub ignored: &'static [&'static str],
 }
 
@@ -375,7 +375,8 @@ pub const TOOLS: [ForeignTool; 21] = [
 ];
 
 /// Names of others that are no tool here, with what to do.
-pub const NO_TOOLS: [(&str, &str); 8] = [
+pub const NO_TOOLS: [(&str, &str); 9] = [
+    ("ask_user", "Nobody can be asked here: decide yourself, and say what you assumed."),
     ("attempt_completion", ANSWER),
     ("task_complete", ANSWER),
     ("finish", ANSWER),
@@ -388,7 +389,7 @@ pub const NO_TOOLS: [(&str, &str); 8] = [
 
 const ANSWER: &str = "Answer in words: a reply without calls ends the turn.";
 
-/// Words about the acts of tools, in groups. A tool is never suggested for a name with words of other groups.
+/// Words for the effect of a tool, in groups. A tool is never suggested for a name with words of other groups.
 pub const KINDS: [&[&str]; 9] = [
     &["read", "view", "cat", "open", "show", "load", "get"],
     &["list", "ls", "dir", "tree", "directory"],

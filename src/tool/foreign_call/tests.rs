@@ -180,6 +180,7 @@ fn advice_names_what_to_do_instead() {
         ("read_fil", "Did you mean read_file?"),
         ("str_replace_editor", "Use read_file or write_file."),
         ("functions.attempt_completion", "Answer in words: a reply without calls ends the turn."),
+        ("AskUserQuestion", "Nobody can be asked here: decide yourself, and say what you assumed."),
         ("browser_action", "Use only the tools that this session offers."),
     ] {
         assert_eq!(advice(name, &tools), expected, "{name}");

@@ -502,7 +502,7 @@ const PARTS: [(&str, &[&str]); 12] = [
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 127] = [
+const PURE: [&str; 128] = [
     "acp",
     "audit",
     "chain",
@@ -617,6 +617,7 @@ const PURE: [&str; 127] = [
     "tool/shell/command_line/literal",
     "tool/content",
     "tool/file/encoding",
+    "headless/denials",
     "tool/edit/text_match",
     "tool/web/fetch/markdown",
     "tool/mcp/schema_repair",

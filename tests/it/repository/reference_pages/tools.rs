@@ -52,18 +52,21 @@ const GROUPS: [Group; 8] = [
             ),
             (
                 "edit_file",
-                "If the exact text does not occur, `edit_file` ignores more, step by step: line numbers as `read_file` shows \
-                 them; the form of quotes, dashes and spaces, and blanks at the ends of lines; at last indentation in other \
-                 units or with a common shift. A step applies only if it finds one place, and the result names it. Line \
-                 endings, and what the model did not mean to change, stay as they are in the file. An error lists the \
-                 nearest lines, or the first five places and their number.",
+                "If the exact text does not occur, `edit_file` ignores more, step by step: the prefixes of lines that `read_file` \
+                 and `search_files` show; the form of quotes, dashes and spaces, and blanks at the ends of lines; indentation \
+                 in other units or with a common shift; blanks within lines where they separate nothing; an escape too much, \
+                 and HTML entities. At last, a line such as `# ...` in both texts stands for lines between two parts that \
+                 occur once. A step applies only if it finds one place; the result names it and shows the lines as they are \
+                 now. Line endings, and what the model did not mean to change, stay as they are in the file. An error lists \
+                 the nearest lines, or the first five places and their number.",
             ),
             (
                 "apply_patch",
                 "Modegate applies what `git diff` writes, by the rules of `git apply`, and what models write: wrong line counts \
-                 and numbers, `@@` without numbers or with a line above the hunk, `*** Add File`, `*** Update File`, `*** Move \
+                 and numbers, context without its blank, `@@` without numbers or with a line above the hunk, `*** Add File`, `*** Update File`, `*** Move \
                  to` and `*** Delete File`, code fences. A hunk whose lines are not exactly there is matched in the steps \
-                 of `edit_file`, and the result says so; a hunk that fits several places is refused. Binary patches, \
+                 of `edit_file`, and the result says so; a hunk that fits several places is refused. A change of a symbolic link \
+                 changes the file that it names. Binary patches, \
                  symbolic links, submodules and combined diffs are refused, and so are mode bits on Windows. An error \
                  names each hunk that does not apply, with the nearest lines and those expected.",
             ),
