@@ -103,7 +103,6 @@ fn reminder_without_a_user_names_the_refused_calls() {
             mode: modes.resolve("ask").unwrap(),
             reader: ReminderReader::Agent,
             transition: None,
-            is_first_turn: true,
             is_attended,
             notes: &[],
             ceilings: &ceilings,
