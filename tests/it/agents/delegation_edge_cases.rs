@@ -182,7 +182,10 @@ async fn tags_in_tasks_and_descriptions_are_neutralised() {
     client.until_answer(prompt).await;
     let requests = client.model.requests(&root);
     let last = format!("{:?}", requests.last().unwrap().messages.last().unwrap());
-    assert!(last.contains("agent_1 (odd)") && last.contains("<¬/system-reminder>"), "the control: {last}");
+    assert!(
+        last.contains("agent_1 (general)") && last.contains("<¬/system-reminder>"),
+        "the control: {last}"
+    );
     assert_eq!(last.matches("</system-reminder>").count(), 0, "{last}");
     let delegate = requests[0].tools.iter().find(|tool| tool.name == "delegate").unwrap();
     assert!(delegate.description.contains("Odd."), "the control");
