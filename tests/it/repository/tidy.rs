@@ -660,7 +660,10 @@ const LIBRARIES: [(&str, &[&str]); 41] = [
     ),
     ("landlock", &["sandbox"]),
     ("libc", &["kernel", "sandbox", "supervisor/broker"]),
-    ("rustix", &["kernel", "platform/unix", "process", "supervisor", "terminal_host"]),
+    (
+        "rustix",
+        &["kernel", "platform/unix", "process", "sandbox/linux/own_network", "supervisor", "terminal_host"],
+    ),
     ("bytes", &["http", "model/remote"]),
     ("cap_std", &["bounded_file", "platform", "process/hard_links", "workspace"]),
     ("cap_fs_ext", &["bounded_file", "platform", "process/hard_links", "workspace"]),
