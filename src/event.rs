@@ -214,6 +214,11 @@ impl ToolCallUpdateEvent {
 }
 
 impl CallTitle {
+    #[must_use]
+    pub fn marked(self, mark: &str) -> Self {
+        Self { text: self.text + mark, ..self }
+    }
+
     pub fn plain(text: impl Into<String>) -> Self {
         Self { text: text.into(), has_code_spans: false }
     }

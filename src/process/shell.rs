@@ -227,6 +227,7 @@ impl Shell {
             let broker = Brokered {
                 roots: roots.clone(),
                 unrecorded: caches,
+                caches: Vec::new(),
                 protected: shell.0.user.own.clone(),
                 policy: BrokerPolicy::Roots,
                 record: None,
@@ -287,18 +288,18 @@ impl Shell {
         })
     }
 
-    /// Folders outside of the roots that a brokered agent may change: caches, also missing ones, temporary folders,
-    /// shared memory, the roots' git folders, and those that are named. The error is a sentence.
+    /// Folders outside of the roots that a brokered agent may change. Missing caches count. The error is a sentence.
     pub fn unrecorded(&self, folders: AgentFolders<'_>) -> Result<Vec<PathBuf>, String> {
         let AgentFolders { roots, state, write } = folders;
-        let mut paths = SandboxPaths::of_system(&self.0.user, &[]);
-        let mut unrecorded = paths.caches();
-        unrecorded.extend(paths.caches_to_be());
-        unrecorded.retain(|cache| !roots.iter().any(|root| root.starts_with(cache)));
-        unrecorded.extend(paths.temporary_folders());
+        let mut unrecorded = self.agent_caches(roots);
+        unrecorded.extend(SandboxPaths::of_system(&self.0.user, &[]).temporary_folders());
         unrecorded.extend(SandboxPaths::of(&self.0.user, roots).git_folders());
         unrecorded.extend(state_folders::write_folders(&self.0.user, &[roots, state].concat(), write)?);
         Ok(unrecorded)
+    }
+
+    pub fn agent_caches(&self, roots: &[PathBuf]) -> Vec<PathBuf> {
+        SandboxPaths::of_system(&self.0.user, roots).agent_caches()
     }
 
     /// Creates missing folders, which are absolute or begin with `~/`. The error is a sentence.
@@ -317,11 +318,11 @@ impl Shell {
         if !self.0.support.broker() {
             return Err("this system cannot broker it (run modegate doctor)".into());
         }
-        let AgentFolders { roots, state, .. } = folders;
-        let write = state_folders::folders(&self.0.user, roots, state)?;
+        let write = state_folders::folders(&self.0.user, folders.roots, folders.state)?;
         let broker = Brokered {
-            roots: roots.to_vec(),
+            roots: folders.roots.to_vec(),
             unrecorded: self.unrecorded(folders)?,
+            caches: self.agent_caches(folders.roots),
             protected: self.0.user.own.clone(),
             policy,
             record,
@@ -329,7 +330,7 @@ impl Shell {
             hosts: network.hosts,
             egress: network.first,
             sockets: network.sockets,
-            denied: self.denied_reads(roots),
+            denied: self.denied_reads(folders.roots),
         };
         Ok(CommandSandbox::of(Confinement::Brokered { write, broker }))
     }

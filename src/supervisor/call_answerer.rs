@@ -77,6 +77,7 @@ fn configure(started: &mut Broker, broker: &Brokered, connection: &UnixStream) -
     if let Some(folder) = &broker.record {
         started.record(RecordWriter::new(folder.clone(), broker.unrecorded.clone(), broker.roots.clone()));
     }
+    started.limit_caches(broker.caches.clone());
     started.share_locks(broker.locks.as_deref().map(FileLocks::in_folder).unwrap_or_default());
     if let Some(denied) = &broker.denied {
         started.limit_reads(limited_reads(denied, None)?);

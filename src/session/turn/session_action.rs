@@ -2,6 +2,7 @@
 //!
 //! A sub-agent keeps the call's permit until it has ended, so a mode that denies delegation ends it.
 
+use super::call::EndedCall;
 use super::message::TurnMessage;
 use crate::acp::ToolCallId;
 use crate::conversation::content::ToolContent;
@@ -76,6 +77,7 @@ pub(crate) async fn run(
     }
     let parts = [plan.as_str(), &text].into_iter().filter(|part| !part.is_empty());
     let content = parts.map(ToolContent::text).collect();
-    turn.finish(id, ToolOutput { text, content, ..ToolOutput::default() }, Vec::new()).await?;
+    let output = ToolOutput { text, content, ..ToolOutput::default() };
+    turn.finish(EndedCall { id, title: None, output, instructions: Vec::new() }).await?;
     Ok(After::Continue)
 }
