@@ -136,6 +136,7 @@ fn splice_reminders(iterations: u64) {
             mode: &ceilings.modes[0],
             reader: ReminderReader::Agent,
             transition: None,
+            is_attended: true,
             notes: &[],
             ceilings: black_box(&ceilings),
             grants: &grants,
