@@ -278,7 +278,8 @@ fn call_details(call: &ToolCallEvent, display: ClientDisplay) -> ToolCallUpdate 
 
 fn tool_call_update(update: &ToolCallUpdateEvent, display: ClientDisplay) -> ToolCallUpdate {
     let mut fields = ToolCallUpdateFields::new().status(update.status);
-    let title = update.title.as_ref();
+    // The title of a command is repeated with its exit status.
+    let title = update.title.as_ref().filter(|_| update.exit_code.is_none() || !display.failed_commands);
     fields.title = title.map(|title| shown_title(&title.text, title.has_code_spans, display));
     if let Some(content) = &update.content {
         fields = fields.content(content.iter().map(tool_call_content).collect::<Vec<_>>());
@@ -303,7 +304,10 @@ fn raw_output(update: &ToolCallUpdateEvent, room: usize) -> Option<Value> {
         ToolContent::Text(text) => Some(text.as_str()),
         _ => None,
     });
-    let text = texts.collect::<Vec<_>>().join("\n");
+    let texts: Vec<&str> = texts.collect();
+    // The last text of a failure is its reason. Before it, the call keeps what the user has seen.
+    let start = if update.exit_code.is_some() { 0 } else { texts.len().saturating_sub(1) };
+    let text = texts[start..].join("\n");
     let mut output = json!({ "output": &text });
     let mut length = text.len();
     // Escapes take more bytes than the text.
@@ -453,6 +457,7 @@ fn clip_strings(value: &mut Value) {
 mod tests {
     use super::*;
     use crate::acp::SessionModeId;
+    use crate::event::CallTitle;
 
     const LINE: usize = 60 * 1024;
 
@@ -542,6 +547,37 @@ mod tests {
             let update = updates[0].to_string();
             assert!(update.len() < LINE, "{}", update.len());
             assert_eq!(update.contains("more bytes are not shown"), is_cut);
+        }
+    }
+
+    #[test]
+    fn failed_command_is_in_the_title_for_clients_that_show_it_nowhere() {
+        let event = ToolCallUpdateEvent {
+            status: ToolCallStatus::Failed,
+            exit_code: Some(3),
+            title: Some(CallTitle::plain("exit 3 (exit 3)")),
+            ..ToolCallUpdateEvent::in_progress(ToolCallId::new("c"))
+        };
+        for (display, title) in
+            [(ClientDisplay::ALL, None), (ClientDisplay::UNKNOWN, Some("exit 3 (exit 3)".into()))]
+        {
+            assert_eq!(tool_call_update(&event, display).fields.title, title);
+        }
+        let denied = ToolCallUpdateEvent { exit_code: None, ..event };
+        assert!(tool_call_update(&denied, ClientDisplay::ALL).fields.title.is_some(), "the control");
+    }
+
+    #[test]
+    fn failure_repeats_its_reason_alone() {
+        let content = || Some(vec![ToolContent::text("the plan"), ToolContent::text("the reason")]);
+        for (exit_code, output) in [(None, "the reason"), (Some(1), "the plan\nthe reason")] {
+            let event = ToolCallUpdateEvent {
+                exit_code,
+                content: content(),
+                ..ToolCallUpdateEvent::failed(ToolCallId::new("c"), "for the model")
+            };
+            let raw = tool_call_update(&event, ClientDisplay::ALL).fields.raw_output.unwrap_or_default();
+            assert_eq!(raw["output"], output);
         }
     }
 

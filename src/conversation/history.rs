@@ -1,7 +1,7 @@
 //! The conversation as the model sees it, updated event by event. Pure.
 //!
 //! Reminders never enter it. Text that imitates one is neutralised, also the model's own text and arguments, so
-//! the reminder that is spliced into a request is the only one.
+//! the reminder that is put into a request is the only one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::fitting::{self, NewestPrompt, Shortened};
 use super::neutralise::{NeutralisedText, map_strings, neutralise, restore};
 use super::prompt_block::{MAX_PICTURE, PICTURES, picture, prompt_block};
+use super::superseded;
 use crate::acp::{ImageContent, ToolCallId};
 use crate::event::{Compaction, InstructionSource, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::{Block, Image, Message, Role};
@@ -123,6 +124,14 @@ impl History {
         shortened
     }
 
+    /// Replaces results of readers that later calls repeat, if that is worth a new cache. Returns the bytes saved.
+    pub fn supersede(&mut self, is_reader: impl Fn(&str) -> bool) -> usize {
+        self.close_calls();
+        let saved = superseded::replace(&mut self.messages, is_reader);
+        self.bytes = self.bytes.saturating_sub(saved);
+        saved
+    }
+
     /// True if that is possible without cutting a message of the user.
     pub fn can_shorten(&self, budget: usize) -> bool {
         let mut messages = self.messages.clone();
@@ -186,7 +195,7 @@ impl History {
         });
         let notes: Vec<Block> = notes.cloned().collect();
         for note in &notes[notes.len().saturating_sub(MAX_NOTES)..] {
-            self.append(Role::User, note.clone());
+            self.append(Role::User, fitting::retained_note(note));
         }
         // Without a retained message, the preamble contains the newest prompt.
         let mut newest = NewestPrompt { message: 0, blocks: 0..1 };
@@ -605,6 +614,17 @@ mod tests {
                 (Role::User, vec![two, "<¬system-note>"]),
             ];
         }
+        let long = format!("{}\nfirst line\n{}", "a".repeat(100), "> quoted\n".repeat(1_000));
+        let mut history = History::default();
+        for event in [user("go"), text_message("a"), system_note(&long), text_message("b"), done(1)] {
+            history.apply(&event);
+        }
+        let messages = history.messages();
+        let [_, Block::Note(kept)] = &messages[0].blocks[..] else { panic!("{messages:?}") };
+        assert!(
+            kept.len() < 1_200 && kept.contains("first line") && kept.ends_with("\n</system-note>"),
+            "{kept}"
+        );
         let many: Vec<SessionEvent> = (0..100)
             .map(|number| system_note(&number.to_string()))
             .chain([text_message("b"), done(1)])

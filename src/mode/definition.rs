@@ -61,7 +61,7 @@ pub struct ModeDefinition {
     pub exits_to: Option<Spanned<String>>,
     /// Handling of a `mode_switch` block in the model's text. Default: parse.
     pub in_band_switch: Option<InBand>,
-    /// Position of the reminder in a model request. Default: tail.
+    /// Position of the reminder in a model request. Default: stay.
     pub reminder_position: Option<ReminderPosition>,
 }
 

@@ -26,7 +26,7 @@ pub trait ToolNames {
     fn is_offered(&self, name: &str) -> bool;
 }
 
-/// What a name means.
+/// The meaning of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NamedTool {
     /// The tool has this name, or no tool does.
@@ -225,7 +225,7 @@ fn members(
     own
 }
 
-/// What the model should write the next time.
+/// Advice to the model for its next call.
 #[derive(Debug, Default)]
 struct TranslationNotes {
     repairs: Vec<JsonRepair>,
@@ -264,7 +264,7 @@ impl TranslationNotes {
     }
 }
 
-/// What to do instead of calling a tool that does not exist, with tools of the same kind only.
+/// The remedy for a call of a tool that does not exist. Names tools of the same kind only.
 pub fn advice(name: &str, tools: &[&str]) -> String {
     let bare = bare(name);
     let named = TOOLS.iter().find(|row| row.names.iter().any(|known| is_same(known, bare)));

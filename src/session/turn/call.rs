@@ -76,7 +76,11 @@ impl Turn {
                 Ok(content) => content,
                 Err(error) => return self.failed_with(id, error).await,
             };
-            let preview = CallPreview { content, is_in_title: prepared.is_in_title };
+            let preview = CallPreview {
+                content,
+                is_in_title: prepared.is_in_title,
+                folder: self.workspace.cwd().to_owned(),
+            };
             answer = self
                 .ask_actor(|reply| TurnMessage::Ask {
                     call: id.clone(),
@@ -99,7 +103,8 @@ impl Turn {
                     let client_io = self.client_io.for_call(&id);
                     let journal = Journal::new(Some(Arc::clone(&self.intents)), changes.clone());
                     let context = RunContext { permit, progress: None, changes, journal, client_io };
-                    self.carry_out(id, &spec, |context| action.run(context, state), context, recording).await
+                    let call = AllowedCall { id, title, spec: &spec };
+                    self.carry_out(call, |context| action.run(context, state), context, recording).await
                 }
             },
             answer => self.refused(id, title, answer).await,
@@ -134,12 +139,12 @@ impl Turn {
 
     async fn carry_out<Run: Future<Output = Result<ToolOutput, ToolError>>>(
         &self,
-        id: ToolCallId,
-        spec: &ToolSpec,
+        call: AllowedCall<'_>,
         run: impl FnOnce(RunContext) -> Run,
         mut context: RunContext,
         recording: JoinHandle<()>,
     ) -> Result<After, TurnError> {
+        let AllowedCall { id, title, spec } = call;
         let (cancel, denied) = (context.permit.cancel.clone(), context.permit.denied.clone());
         let instruction_files = context.permit.instruction_files.take();
         // A capacity of one suffices: newer content includes the older.
@@ -155,7 +160,7 @@ impl Turn {
                 let question = (!output.questions.is_empty()).then(|| chat_question::text(&output.questions));
                 let seen = output.seen.iter().map(|(path, _)| path.as_path());
                 let instructions = nearby_instructions::read(&self.workspace, instruction_files, seen).await;
-                self.finish(id, output, instructions).await?;
+                self.finish(EndedCall { id, title, output, instructions }).await?;
                 Ok(question.map_or(After::Continue, |text| After::Stop(text.into())))
             }
             Err(error) if denied.is_cancelled() && !self.cancel.is_cancelled() => {
@@ -174,12 +179,8 @@ impl Turn {
         Ok(())
     }
 
-    pub(super) async fn finish(
-        &self,
-        id: ToolCallId,
-        output: ToolOutput,
-        instructions: Vec<Instructions>,
-    ) -> Result<(), TurnError> {
+    pub(super) async fn finish(&self, call: EndedCall) -> Result<(), TurnError> {
+        let EndedCall { id, title, output, instructions } = call;
         let ToolOutput { mut text, mut content, seen, shown, plan, job, questions, exit_code, warnings } =
             output;
         text.push_str(&scaled_images::fit_result(&mut content).await);
@@ -187,9 +188,12 @@ impl Turn {
             self.post_event(SessionEvent::Plan { entries }).await?;
         }
         let content = if content.is_empty() { vec![ToolContent::text(&text)] } else { content };
-        let has_failed = exit_code.is_some_and(|code| code != 0);
+        let failure = exit_code.filter(|code| *code != 0);
+        // For clients that show neither the status nor the content.
+        let marked = failure.zip(title).map(|(code, title)| title.marked(&format!(" (exit {code})")));
         let update = ToolCallUpdateEvent {
-            status: if has_failed { ToolCallStatus::Failed } else { ToolCallStatus::Completed },
+            status: if failure.is_some() { ToolCallStatus::Failed } else { ToolCallStatus::Completed },
+            title: marked,
             content: Some(content),
             result: Some(text),
             exit_code,
@@ -222,7 +226,7 @@ impl Turn {
         title: Option<CallTitle>,
         answer: Authorization,
     ) -> Result<After, TurnError> {
-        let marked = |mark: &str| title.map(|title| CallTitle { text: title.text + mark, ..title });
+        let marked = |mark: &str| title.map(|title| title.marked(mark));
         match answer {
             Authorization::Denied { rule, message, too_often } => {
                 let mut update = ToolCallUpdateEvent {
@@ -252,6 +256,22 @@ impl Turn {
             | Authorization::Invalid => Ok(After::Continue),
         }
     }
+}
+
+/// A call that has run, with the result of its tool.
+pub(super) struct EndedCall {
+    pub id: ToolCallId,
+    /// `None` if no failure has to be in the title.
+    pub title: Option<CallTitle>,
+    pub output: ToolOutput,
+    pub instructions: Vec<Instructions>,
+}
+
+/// A call that the session allows.
+struct AllowedCall<'a> {
+    id: ToolCallId,
+    title: Option<CallTitle>,
+    spec: &'a ToolSpec,
 }
 
 async fn keep(

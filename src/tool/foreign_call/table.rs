@@ -27,7 +27,7 @@ pub struct ForeignTool {
 
 pub type ForeignArgument = (&'static str, &'static str, ValueForm);
 
-/// What no tool needs: texts about the call, and settings of another agent's sandbox.
+/// Needed by no tool: texts about the call, and settings of another agent's sandbox.
 pub const IGNORED: [&str; 15] = [
     "description",
     "explanation",

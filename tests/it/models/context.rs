@@ -426,6 +426,7 @@ fn shortened_history_fits_stays_valid_and_keeps_the_newest_prompt() {
             effort: modegate::model::Effort::Default,
             system: "system".into(),
             tools: Arc::default(),
+            lasting_tools: 0,
             allowed: None,
             messages,
             trace: None,
