@@ -152,6 +152,8 @@ pub struct ToolCallEvent {
     pub locations: Vec<Location>,
     /// The client already knows the call by its name.
     pub is_announced: bool,
+    /// For the model, after the result: how the call differs from its own.
+    pub note: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -228,6 +230,11 @@ impl ToolCallUpdateEvent {
 }
 
 impl CallTitle {
+    #[must_use]
+    pub fn marked(self, mark: &str) -> Self {
+        Self { text: self.text + mark, ..self }
+    }
+
     pub fn plain(text: impl Into<String>) -> Self {
         Self { text: text.into(), has_code_spans: false }
     }

@@ -6,8 +6,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libc::sock_filter;
+use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{self, Pid, Signal};
-use rustix::thread::{CapabilitySet, CapabilitySets};
+use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
 
 /// Returns the error of a call that returned -1.
 pub(crate) fn checked<Number: PartialEq + From<i8>>(result: Number) -> io::Result<Number> {
@@ -151,6 +152,26 @@ pub fn drop_capabilities() -> io::Result<()> {
     let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
     rustix::thread::set_capabilities(None, sets)?;
     Ok(())
+}
+
+/// Moves the calling process, which must have one thread, into new namespaces.
+pub fn leave_namespaces(kinds: UnshareFlags) -> io::Result<()> {
+    // SAFETY: the process has one thread, so no other one sees its descriptors.
+    unsafe { rustix::thread::unshare_unsafe(kinds) }.map_err(Into::into)
+}
+
+/// Switches on the loopback interface of the network that the calling process is in.
+pub fn switch_on_loopback() -> io::Result<()> {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+    // SAFETY: an all-zero request is a valid value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (place, byte) in request.ifr_name.iter_mut().zip(b"lo") {
+        *place = byte.cast_signed();
+    }
+    request.ifr_ifru.ifru_flags =
+        libc::c_short::try_from(libc::IFF_UP).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: the call reads `request`, which is valid.
+    checked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) }).map(drop)
 }
 
 /// Overwrites the value in `/proc/PID/environ`, the initial memory of the process, which must have one

@@ -29,6 +29,7 @@ pub mod error;
 pub mod event;
 pub mod external_agent;
 pub mod file_lock;
+mod folder_removal;
 pub mod front_matter;
 pub mod gate;
 pub mod git_folder;

@@ -17,6 +17,7 @@ pub use crate::supervisor::protocol::{
 pub use crate::supervisor::record::RecordState;
 
 mod agent_limits;
+mod build_folder;
 pub mod hard_links;
 mod made_caches;
 pub mod network_variables;

@@ -39,11 +39,13 @@ pub const TEMPORARY_VARIABLES: [&str; 4] = ["TMPDIR", "TMP", "TEMP", "TMUX_TMPDI
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Confinement {
-    /// Reads the listed paths; writes only its own folder and the null devices. Denies sockets, changes of
-    /// attributes, and access to processes that the command did not start. Changes of permissions and times
-    /// are suspended for the supervisor.
+    /// Reads the listed paths; writes only its own folders and the null devices. Its network, if it has one, reaches
+    /// nothing but itself. Denies UNIX sockets, changes of attributes, and access to processes that the command did
+    /// not start. Changes of permissions and times are suspended for the supervisor.
     ReadOnly {
         read: Vec<PathBuf>,
+        /// Its second folder, which outlasts it.
+        build: Option<PathBuf>,
         /// The supervisor opens all other files for the command. `None` if there are none.
         denied: Option<DeniedReads>,
     },
@@ -74,6 +76,8 @@ pub struct Brokered {
     /// Caches of build tools, temporary folders, and git folders outside of the roots. Changed like the roots, but not
     /// recorded.
     pub unrecorded: Vec<PathBuf>,
+    /// Those of them that are caches: what is open there and new is deleted if the policy becomes tighter.
+    pub caches: Vec<PathBuf>,
     /// Files and folders that are never changed.
     pub protected: Vec<PathBuf>,
     pub policy: BrokerPolicy,

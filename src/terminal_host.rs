@@ -325,7 +325,10 @@ impl TerminalHost {
                 report => {
                     // Later keys are for the shell.
                     self.takes_input &= report != TerminalReport::Ended;
-                    self.show_start(&report);
+                    if matches!(report, TerminalReport::State { .. }) {
+                        self.show_start(&report);
+                        self.reports.send(&Order::Start);
+                    }
                     if let TerminalReport::Asked(question) = &report
                         && self.is_background
                     {
@@ -348,9 +351,8 @@ impl TerminalHost {
         {
             let session = short(session);
             let effect = if *is_read_only { ", changes fail" } else { "" };
-            self.show(&format!(
-                "modegate: {mode} mode{effect}; session {session}; {key} opens the panel \"{phrase}\""
-            ));
+            // At most 79 columns with the built-in modes.
+            self.show(&format!("modegate: {key} opens panel \"{phrase}\"; {mode} mode{effect}; {session}"));
         }
     }
 

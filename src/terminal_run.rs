@@ -94,9 +94,7 @@ pub async fn run(
     mut messages: impl Write,
     stop: CancellationToken,
 ) -> anyhow::Result<FinishedRun> {
-    agent.initialize(
-        &InitializeRequest::new(ProtocolVersion::V1).client_capabilities(ClientCapabilities::new()),
-    );
+    initialize(agent);
     let session = agent.new_session(&NewSessionRequest::new(job.cwd)).await?.session_id;
     let handle = agent.session(&session)?;
     let snapshot = handle.snapshot().await?;
@@ -130,6 +128,8 @@ pub async fn run(
     let prompt: Vec<ContentBlock> = vec![format!("Run: {}", job.command_line).into()];
     let turn = handle.prompt(prompt, PromptOptions::default(), stop);
     tokio::pin!(turn);
+    // Until then, the program cannot draw over the line at the start.
+    let mut is_started = job.host.is_none();
     let mut changes = FuturesUnordered::new();
     // Other orders that are being carried out.
     let mut work: FuturesUnordered<BoxFuture<'_, SessionReport>> = FuturesUnordered::new();
@@ -137,10 +137,11 @@ pub async fn run(
         tokio::select! {
             biased;
             Some(message) = end.recv() => run.receive(message, &control).await?,
-            ended = &mut turn => break ended,
+            ended = &mut turn, if is_started => break ended,
             Some((terminal, order)) = control.next() => match order {
                 None => run.greet(terminal, &control),
                 Some(Order::Answer { number, option }) => run.answer(terminal, number, &option, &control),
+                Some(Order::Start) => is_started = true,
                 Some(Order::Continue { is_foreground }) => run.continue_program(is_foreground),
                 Some(Order::ListChanges) => {
                     work.push(session_orders::changes_so_far(handle.clone(), terminal).boxed());
@@ -184,6 +185,11 @@ pub async fn run(
         (None, Err(error)) => Err(ProgramFailure::new(error.to_string())),
     };
     Ok(FinishedRun { ended, is_unrecorded: has_unrecorded_changes })
+}
+
+fn initialize(agent: &Agent) {
+    let request = InitializeRequest::new(ProtocolVersion::V1);
+    agent.initialize(&request.client_capabilities(ClientCapabilities::new()));
 }
 
 fn first_state(session: &SessionId, job: &TerminalJob<'_>, snapshot: SessionSnapshot) -> TerminalReport {
@@ -330,7 +336,7 @@ impl<W: Write> Run<'_, W> {
     fn note(&mut self, text: String, control: &ControlSocket) -> io::Result<()> {
         control.send_all(&TerminalReport::Notice(text.clone()));
         if terminal::shows_lines() {
-            writeln!(self.messages, "modegate: {text}")
+            writeln!(self.messages, "modegate: {}", without_name(&text))
         } else {
             self.late.extend((!self.has_panel).then_some(text));
             Ok(())
@@ -344,7 +350,8 @@ impl<W: Write> Run<'_, W> {
             refused => format!(", {} refused", text::counted(refused, "act", "acts")),
         };
         if let (TerminalReport::State { mode, .. }, 0) = (&self.state, changed_paths) {
-            format!("{mode} mode, session {part}: nothing changed{refused}")
+            let where_to = if refused.is_empty() { "" } else { "; `modegate sessions show` lists them" };
+            format!("{mode} mode, session {part}: nothing changed{refused}{where_to}")
         } else {
             let files = text::counted(changed_paths, "path", "paths");
             format!("{files} changed{refused}; `modegate sessions undo {part}` takes the changes back")
@@ -353,7 +360,7 @@ impl<W: Write> Run<'_, W> {
 
     fn print_late(&mut self) -> io::Result<()> {
         for text in std::mem::take(&mut self.late) {
-            writeln!(self.messages, "modegate: {text}")?;
+            writeln!(self.messages, "modegate: {}", without_name(&text))?;
         }
         Ok(())
     }
@@ -413,6 +420,16 @@ impl<W: Write> Run<'_, W> {
         let report = if *is_confirmed { TerminalReport::Mode(new) } else { TerminalReport::Unconfirmed(new) };
         control.send_all(&report);
     }
+}
+
+/// A notice without its first word: the line begins with that name.
+fn without_name(notice: &str) -> &str {
+    notice.strip_prefix("Modegate ").unwrap_or(notice)
+}
+
+/// True if this process, and so its program, runs in the sandbox of another Modegate.
+pub fn is_nested() -> bool {
+    origin::is_below_supervisor()
 }
 
 /// The purpose of a mode, or its name.

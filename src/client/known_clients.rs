@@ -15,6 +15,8 @@ pub struct ClientDisplay {
     pub changes: bool,
     /// The content of a new file, before its permission request is answered.
     pub new_files: bool,
+    /// The output or the exit status of a command that has failed.
+    pub failed_commands: bool,
     /// Titles of calls are read as Markdown.
     pub markdown_titles: bool,
     /// Messages with different ids are separate.
@@ -28,6 +30,7 @@ impl ClientDisplay {
         text: true,
         changes: true,
         new_files: true,
+        failed_commands: true,
         markdown_titles: true,
         separate_messages: true,
     };
@@ -39,6 +42,7 @@ impl ClientDisplay {
         text: false,
         changes: false,
         new_files: false,
+        failed_commands: false,
         markdown_titles: true,
         separate_messages: false,
     };
@@ -131,6 +135,7 @@ pub const KNOWN_CLIENTS: [KnownClient; 8] = [
             plans: true,
             changes: true,
             new_files: true,
+            failed_commands: true,
             markdown_titles: false,
             ..ClientDisplay::UNKNOWN
         },
@@ -144,6 +149,7 @@ pub const KNOWN_CLIENTS: [KnownClient; 8] = [
         label: "Toad",
         display: ClientDisplay {
             new_files: false,
+            failed_commands: false,
             markdown_titles: false,
             separate_messages: false,
             ..ClientDisplay::ALL
@@ -156,7 +162,7 @@ pub const KNOWN_CLIENTS: [KnownClient; 8] = [
         name: "acpx",
         since: "0.19.1",
         label: "acpx",
-        display: ClientDisplay { markdown_titles: false, ..ClientDisplay::UNKNOWN },
+        display: ClientDisplay { failed_commands: true, markdown_titles: false, ..ClientDisplay::UNKNOWN },
         consent: AutomaticConsent::Setting("`--approve-all`"),
         writer: FileWriter::DiskAfterQuestion,
         zero_based_lines: false,

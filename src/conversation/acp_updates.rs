@@ -293,8 +293,10 @@ fn call_details(call: &ToolCallEvent, display: ClientDisplay) -> ToolCallUpdate 
 
 fn tool_call_update(update: &ToolCallUpdateEvent, accepted: OptionalUpdates) -> ToolCallUpdate {
     let mut fields = ToolCallUpdateFields::new().status(update.status);
-    let title = update.title.as_ref();
-    fields.title = title.map(|title| shown_title(&title.text, title.has_code_spans, accepted.display));
+    // The title of a command is repeated with its exit status.
+    let display = accepted.display;
+    let title = update.title.as_ref().filter(|_| update.exit_code.is_none() || !display.failed_commands);
+    fields.title = title.map(|title| shown_title(&title.text, title.has_code_spans, display));
     if let Some(content) = &update.content {
         fields = fields.content(shown_content(content, accepted));
         fields.locations = changed_lines(content);
@@ -326,7 +328,10 @@ fn raw_output(update: &ToolCallUpdateEvent, room: usize) -> Option<Value> {
         ToolContent::Text(text) => Some(text.as_str()),
         _ => None,
     });
-    let text = texts.collect::<Vec<_>>().join("\n");
+    let texts: Vec<&str> = texts.collect();
+    // The last text of a failure is its reason. Before it, the call keeps what the user has seen.
+    let start = if update.exit_code.is_some() { 0 } else { texts.len().saturating_sub(1) };
+    let text = texts[start..].join("\n");
     let mut output = json!({ "output": &text });
     let mut length = text.len();
     // Escapes take more bytes than the text.
@@ -485,6 +490,7 @@ fn clip_strings(value: &mut Value) {
 mod tests {
     use super::*;
     use crate::acp::SessionModeId;
+    use crate::event::CallTitle;
 
     const LINE: usize = 60 * 1024;
 
@@ -547,6 +553,7 @@ mod tests {
             arguments: json!({ "path": "a", "content": "\u{1}".repeat(100_000), "more": vec!["x".repeat(5000); 100] }),
             locations: vec![Location { path: format!("/{}", "p".repeat(4000)).into(), line: None }; 20],
             is_announced: false,
+            note: None,
         }));
         let half = "\"".repeat(10_000);
         let mut content = ToolContent::diffs("/a".as_ref(), Some(&half), &half, 1);
@@ -573,6 +580,45 @@ mod tests {
             let update = updates[0].to_string();
             assert!(update.len() < LINE, "{}", update.len());
             assert_eq!(update.contains("more bytes are not shown"), is_cut);
+        }
+    }
+
+    #[test]
+    fn failed_command_is_in_the_title_for_clients_that_show_it_nowhere() {
+        let event = ToolCallUpdateEvent {
+            status: ToolCallStatus::Failed,
+            exit_code: Some(3),
+            title: Some(CallTitle::plain("exit 3 (exit 3)")),
+            ..ToolCallUpdateEvent::in_progress(ToolCallId::new("c"))
+        };
+        for (display, title) in
+            [(ClientDisplay::ALL, None), (ClientDisplay::UNKNOWN, Some("exit 3 (exit 3)".into()))]
+        {
+            assert_eq!(tool_call_update(&event, shown_as(display)).fields.title, title);
+        }
+        let denied = ToolCallUpdateEvent { exit_code: None, ..event };
+        assert!(
+            tool_call_update(&denied, shown_as(ClientDisplay::ALL)).fields.title.is_some(),
+            "the control"
+        );
+    }
+
+    fn shown_as(display: ClientDisplay) -> OptionalUpdates {
+        OptionalUpdates { display, ..OptionalUpdates::default() }
+    }
+
+    #[test]
+    fn failure_repeats_its_reason_alone() {
+        let content = || Some(vec![ToolContent::text("the plan"), ToolContent::text("the reason")]);
+        for (exit_code, output) in [(None, "the reason"), (Some(1), "the plan\nthe reason")] {
+            let event = ToolCallUpdateEvent {
+                exit_code,
+                content: content(),
+                ..ToolCallUpdateEvent::failed(ToolCallId::new("c"), "for the model")
+            };
+            let raw =
+                tool_call_update(&event, shown_as(ClientDisplay::ALL)).fields.raw_output.unwrap_or_default();
+            assert_eq!(raw["output"], output);
         }
     }
 

@@ -1,5 +1,7 @@
 //! The part of a question about a call that the client does not show, as a message. Pure.
 
+use std::path::PathBuf;
+
 use super::acp_updates::claim_warning;
 use crate::client::ClientDisplay;
 use crate::conversation::content::{TEXT, ToolContent, clip};
@@ -12,6 +14,8 @@ pub struct CallPreview {
     pub content: Vec<ToolContent>,
     /// True if the title says all that the texts say.
     pub is_in_title: bool,
+    /// Paths in it are relative to it, so that a narrow client cuts off less.
+    pub folder: PathBuf,
 }
 
 impl CallPreview {
@@ -23,7 +27,8 @@ impl CallPreview {
             ToolContent::Text(text) => Some(text.clone()).filter(|_| !display.text && !self.is_in_title),
             ToolContent::Diff { path, old, new, .. } => {
                 let is_shown = if old.is_some() { display.changes } else { display.new_files };
-                (!is_shown).then(|| diff(&path.display().to_string(), old.as_deref(), new))
+                let name = path.strip_prefix(&self.folder).unwrap_or(path).display().to_string();
+                (!is_shown).then(|| diff(&name, old.as_deref(), new))
             }
             ToolContent::Block(_)
             | ToolContent::Operation(_)
@@ -58,7 +63,7 @@ mod tests {
             line: None,
         };
         let content = vec![ToolContent::text("words"), file(Some("a\n"), "b\n"), file(None, "c\n")];
-        CallPreview { content, is_in_title }
+        CallPreview { content, is_in_title, ..CallPreview::default() }
     }
 
     const WORDS: &str = "words";
@@ -84,6 +89,15 @@ mod tests {
     }
 
     #[test]
+    fn names_are_relative_to_the_folder() {
+        for (folder, name) in [("/w", "a.txt"), ("/other", "/w/a.txt")] {
+            let preview = CallPreview { folder: folder.into(), ..preview(true) };
+            let text = preview.unseen(ClientDisplay::UNKNOWN, None).unwrap_or_default();
+            assert!(text.contains(&format!("--- {name}\n+++ {name}\n")), "{text}");
+        }
+    }
+
+    #[test]
     fn claim_is_told_where_the_content_is_not_shown() {
         let empty = CallPreview::default();
         let claim = Some(("files", "mcp__files__list"));
@@ -98,7 +112,7 @@ mod tests {
     #[test]
     fn long_text_is_cut() {
         let content = vec![ToolContent::Text("\u{1}".repeat(100_000))];
-        let text = CallPreview { content, is_in_title: false }.unseen(ClientDisplay::UNKNOWN, None);
+        let text = CallPreview { content, ..CallPreview::default() }.unseen(ClientDisplay::UNKNOWN, None);
         let text = text.unwrap_or_default();
         assert!(
             text.len() < TEXT && text.trim_end().ends_with("more bytes are not shown]"),

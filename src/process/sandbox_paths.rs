@@ -206,16 +206,16 @@ impl<'a> SandboxPaths<'a> {
         real.existing(folders).into_iter().filter(is_outside).collect()
     }
 
-    /// Existing folders of caches. A session's folder is none.
-    pub fn caches(&mut self) -> Vec<PathBuf> {
+    /// Folders of caches that a brokered agent may change. Of missing ones, the existing parts of their paths are real.
+    /// None contains a root.
+    pub fn agent_caches(&mut self) -> Vec<PathBuf> {
         let places = self.cache_places(CACHES);
-        self.real.existing(places).into_iter().filter(|place| place.is_dir()).collect()
-    }
-
-    /// Folders of caches that do not exist. Existing parts of their paths are real.
-    pub fn caches_to_be(&mut self) -> Vec<PathBuf> {
-        let missing = missing(self.cache_places(CACHES));
-        missing.iter().filter_map(|place| self.real.path_to_be(place)).collect()
+        let missing = missing(places.clone());
+        let existing = self.real.existing(places).into_iter().filter(|place| place.is_dir());
+        let mut caches: Vec<_> = existing.collect();
+        caches.extend(missing.iter().filter_map(|place| self.real.path_to_be(place)));
+        caches.retain(|cache| !self.roots.iter().any(|root| root.starts_with(cache)));
+        caches
     }
 
     /// Existing temporary folders and the folder of shared memory, except for those that contain a home folder.

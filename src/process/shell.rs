@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use secrecy::{ExposeSecret, SecretString};
 
 pub use super::agent_limits::{AgentFolders, AgentNetwork};
+use super::build_folder::{self, BuildFolder};
 use super::made_caches::MadeCaches;
 use super::network_variables::NetworkVariables;
 use super::sandbox_paths::{SandboxPaths, User, outermost};
@@ -153,19 +154,25 @@ impl Shell {
 
     /// Adds readable folders, except those that contain the home folder.
     pub fn read_only_with(&self, roots: &[PathBuf], besides: &[PathBuf]) -> Option<CommandSandbox> {
-        let sandbox = self.read_only_in(&mut SandboxPaths::of(&self.0.user, roots), besides)?;
+        let sandbox = self.read_only_in(&mut SandboxPaths::of(&self.0.user, roots), besides, None)?;
         sandbox.confinement();
         Some(sandbox)
     }
 
-    /// The sandboxes of a session. Paths that its commands could replace by links are resolved now, those of
+    /// The sandboxes of a session, whose read-only commands share a folder for builds. Paths that its commands could replace by links are resolved now, those of
     /// the system when a command needs them: many sessions start none.
     pub fn sandboxes(&self, roots: &[PathBuf]) -> (Option<CommandSandbox>, CommandSandbox) {
         let mut paths = SandboxPaths::of(&self.0.user, roots);
-        (self.read_only_in(&mut paths, &[]), self.workspace_in(&mut paths))
+        let build = BuildFolder::new(self.processes().scratch());
+        (self.read_only_in(&mut paths, &[], Some(build)), self.workspace_in(&mut paths))
     }
 
-    fn read_only_in(&self, paths: &mut SandboxPaths<'_>, besides: &[PathBuf]) -> Option<CommandSandbox> {
+    fn read_only_in(
+        &self,
+        paths: &mut SandboxPaths<'_>,
+        besides: &[PathBuf],
+        build: Option<BuildFolder>,
+    ) -> Option<CommandSandbox> {
         let denies_reads = self.denied_reads(paths.roots()).is_some();
         let is_supported = self.0.support.read_only() && (!denies_reads || self.0.support.broker());
         let readable = paths.readable_own().filter(|_| is_supported)?;
@@ -173,7 +180,8 @@ impl Shell {
         Some(CommandSandbox::new(CommandKind::ReadOnly, move || {
             let system = SandboxPaths::of_system(&shell.0.user, &roots).readable_system(&besides);
             let read = outermost(readable.iter().cloned().chain(system));
-            Confinement::ReadOnly { read, denied: shell.denied_reads(&roots) }
+            let build = build.as_ref().and_then(BuildFolder::path);
+            Confinement::ReadOnly { read, build, denied: shell.denied_reads(&roots) }
         }))
     }
 
@@ -219,6 +227,7 @@ impl Shell {
             let broker = Brokered {
                 roots: roots.clone(),
                 unrecorded: caches,
+                caches: Vec::new(),
                 protected: shell.0.user.own.clone(),
                 policy: BrokerPolicy::Roots,
                 record: None,
@@ -279,18 +288,18 @@ impl Shell {
         })
     }
 
-    /// Folders outside of the roots that a brokered agent may change: caches, also missing ones, temporary folders,
-    /// shared memory, the roots' git folders, and those that are named. The error is a sentence.
+    /// Folders outside of the roots that a brokered agent may change. Missing caches count. The error is a sentence.
     pub fn unrecorded(&self, folders: AgentFolders<'_>) -> Result<Vec<PathBuf>, String> {
         let AgentFolders { roots, state, write } = folders;
-        let mut paths = SandboxPaths::of_system(&self.0.user, &[]);
-        let mut unrecorded = paths.caches();
-        unrecorded.extend(paths.caches_to_be());
-        unrecorded.retain(|cache| !roots.iter().any(|root| root.starts_with(cache)));
-        unrecorded.extend(paths.temporary_folders());
+        let mut unrecorded = self.agent_caches(roots);
+        unrecorded.extend(SandboxPaths::of_system(&self.0.user, &[]).temporary_folders());
         unrecorded.extend(SandboxPaths::of(&self.0.user, roots).git_folders());
         unrecorded.extend(state_folders::write_folders(&self.0.user, &[roots, state].concat(), write)?);
         Ok(unrecorded)
+    }
+
+    pub fn agent_caches(&self, roots: &[PathBuf]) -> Vec<PathBuf> {
+        SandboxPaths::of_system(&self.0.user, roots).agent_caches()
     }
 
     /// Creates missing folders, which are absolute or begin with `~/`. The error is a sentence.
@@ -309,11 +318,11 @@ impl Shell {
         if !self.0.support.broker() {
             return Err("this system cannot broker it (run modegate doctor)".into());
         }
-        let AgentFolders { roots, state, .. } = folders;
-        let write = state_folders::folders(&self.0.user, roots, state)?;
+        let write = state_folders::folders(&self.0.user, folders.roots, folders.state)?;
         let broker = Brokered {
-            roots: roots.to_vec(),
+            roots: folders.roots.to_vec(),
             unrecorded: self.unrecorded(folders)?,
+            caches: self.agent_caches(folders.roots),
             protected: self.0.user.own.clone(),
             policy,
             record,
@@ -321,7 +330,7 @@ impl Shell {
             hosts: network.hosts,
             egress: network.first,
             sockets: network.sockets,
-            denied: self.denied_reads(roots),
+            denied: self.denied_reads(folders.roots),
         };
         Ok(CommandSandbox::of(Confinement::Brokered { write, broker }))
     }
@@ -390,7 +399,9 @@ impl Shell {
         });
         // A read-only command has a folder of its own.
         let scratch = (!sandbox.is_read_only()).then(|| self.processes().scratch().to_str()).flatten();
-        let temporary = scratch.map(|folder| ("TMPDIR".to_owned(), SecretString::from(folder)));
+        let temporary = scratch.map(|folder| ("TMPDIR".to_owned(), folder.to_owned()));
+        let build = sandbox.build_folder().into_iter().flat_map(build_folder::variables);
+        let own = temporary.into_iter().chain(build);
         Command {
             program,
             arguments: vec!["-c".into(), line.into()],
@@ -400,7 +411,7 @@ impl Shell {
             confinement: sandbox.confinement().clone(),
             streams: Streams::Merged,
             waits: false,
-            own: temporary.into_iter().collect(),
+            own: own.map(|(name, value)| (name, SecretString::from(value))).collect(),
             terminal: TerminalAccess::None,
         }
     }
@@ -439,9 +450,9 @@ impl CommandSandbox {
     #[must_use]
     pub fn with_readable(&self, folder: Option<&Path>) -> Self {
         match (folder, self.confinement()) {
-            (Some(folder), Confinement::ReadOnly { read, denied }) => {
+            (Some(folder), Confinement::ReadOnly { read, build, denied }) => {
                 let read = read.iter().cloned().chain([folder.to_owned()]).collect();
-                Self::of(Confinement::ReadOnly { read, denied: denied.clone() })
+                Self::of(Confinement::ReadOnly { read, build: build.clone(), denied: denied.clone() })
             }
             _ => self.clone(),
         }
@@ -456,6 +467,13 @@ impl CommandSandbox {
                 Self::of(Confinement::Brokered { write: write.clone(), broker })
             }
             _ => self.clone(),
+        }
+    }
+
+    fn build_folder(&self) -> Option<&Path> {
+        match self.confinement() {
+            Confinement::ReadOnly { build, .. } => build.as_deref(),
+            _ => None,
         }
     }
 

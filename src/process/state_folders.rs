@@ -112,10 +112,16 @@ fn at_home(user: &User, kind: &str, path: &Path) -> Result<PathBuf, String> {
     Ok(whole)
 }
 
+fn no_folder(path: &Path) -> String {
+    format!("its state folder {} is a file: only folders can be named", path.display())
+}
+
 fn made(path: &Path) -> Result<PathBuf, String> {
     let exists = real_path(path);
     let real = exists.or_else(|_| create_private_folders(path).and_then(|()| real_path(path)));
-    real.map_err(|error| format!("its state folder {} cannot be created: {error}", path.display()))
+    let real =
+        real.map_err(|error| format!("its state folder {} cannot be created: {error}", path.display()))?;
+    if real.is_dir() { Ok(real) } else { Err(no_folder(path)) }
 }
 
 #[cfg(unix)]
@@ -138,6 +144,9 @@ mod tests {
         };
         assert_eq!(folders(&["~/.agent", "~/.agent/inner", "~/.agent/"]), Ok(vec![home.join(".agent")]));
         assert!(home.join(".agent").is_dir() && !home.join(".agent/inner").exists());
+        std::fs::write(home.join(".agent.json"), "{}").unwrap();
+        let error = folders(&["~/.agent.json"]).unwrap_err();
+        assert!(error.ends_with(".agent.json is a file: only folders can be named"), "{error}");
         let (roots, work) = (work.clone(), work.to_str().unwrap().to_owned());
         for wrong in [
             "~",

@@ -22,7 +22,7 @@ const MAX_TRIALS: usize = 3;
 const ATTEMPTS: &str = "read -r line < look && echo \"$line\"
 (echo x > written) 2>/dev/null && echo wrote
 (chmod 700 look) 2>/dev/null && echo chmod
-(exec 3<>/dev/udp/127.0.0.1/9) 2>/dev/null && echo network
+(exec 3<>/dev/tcp/127.0.0.1/PORT) 2>/dev/null && echo network
 exit 0
 ";
 
@@ -36,11 +36,14 @@ pub async fn try_read_only(shell: &Shell, folder: &Path) -> Result<Tried, String
     std::fs::write(folder.join("look"), "looked\n")
         .map_err(|error| format!("{}: {error}", folder.display()))?;
     let sandbox = shell.read_only(&[folder.to_owned()]).ok_or("this kernel cannot sandbox commands")?;
-    let could = run(shell, ATTEMPTS, folder, &sandbox).await?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|error| error.to_string())?;
+    let address = listener.local_addr().map_err(|error| error.to_string())?;
+    let attempts = ATTEMPTS.replace("PORT", &address.port().to_string());
+    let could = run(shell, &attempts, folder, &sandbox).await?;
     if could != ["looked"] {
         return Err(format!("in the sandbox, a command could do this: {}", could.join(", ")));
     }
-    let free = run(shell, ATTEMPTS, folder, &CommandSandbox::none()).await?;
+    let free = run(shell, &attempts, folder, &CommandSandbox::none()).await?;
     if !free.starts_with(&["looked", "wrote", "chmod"].map(str::to_owned)) {
         let could = free.join(", ");
         return Err(format!(

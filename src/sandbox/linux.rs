@@ -24,11 +24,13 @@ mod bpf;
 mod broker_syscalls;
 mod landlock;
 mod network_syscalls;
+mod own_network;
 mod syscalls;
 mod workspace_syscalls;
 
 pub use broker_syscalls::{NAMESPACES, TRACING, changes_entries};
 pub use landlock::{READABLE_DEVICES, controlling_terminal, restrict_new_sockets};
+use syscalls::ReaderLimits;
 pub use syscalls::{ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, SYS_FCHMODAT2, TMPFILE};
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -61,10 +63,16 @@ pub fn confine(confinement: &Confinement, own_folder: Option<&Path>) -> Result<O
                 _ => agent_syscalls::filter().map(|()| None),
             }
         }
-        Confinement::ReadOnly { read, denied } => {
+        Confinement::ReadOnly { read, build, denied } => {
+            let has_network = own_network::enter()?;
             drop_capabilities()?;
-            let signals_held = landlock::restrict_to_reading(read, own_folder)?;
-            syscalls::filter(signals_held, own_folder.is_some(), denied.is_some())
+            let own_folders: Vec<&Path> = own_folder.into_iter().chain(build.as_deref()).collect();
+            let signals_held = landlock::restrict_to_reading(read, &own_folders, has_network)?;
+            let can_suspend = !own_folders.is_empty();
+            syscalls::filter(
+                ReaderLimits { signals_held, has_network, limits_reads: denied.is_some() },
+                can_suspend,
+            )
         }
     }
 }

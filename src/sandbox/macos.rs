@@ -67,7 +67,7 @@ fn start_other() -> io::Result<(u32, Other)> {
 
 fn run(trial: TrialCommand<'_>) -> io::Result<String> {
     let confinement = if trial.is_sandboxed {
-        Confinement::ReadOnly { read: vec![trial.folder.to_owned()], denied: None }
+        Confinement::ReadOnly { read: vec![trial.folder.to_owned()], build: None, denied: None }
     } else {
         Confinement::Off
     };

@@ -107,8 +107,9 @@ impl Profile {
             Confinement::Brokered { .. } | Confinement::ReadOnly { denied: Some(_), .. } => {
                 return Err(BROKER);
             }
-            Confinement::ReadOnly { read, denied: None } => {
-                let read = SYSTEM.iter().map(PathBuf::from).chain(read.iter().cloned()).chain(own());
+            Confinement::ReadOnly { read, build, denied: None } => {
+                let own_folders = own().into_iter().chain(build.clone());
+                let read = SYSTEM.iter().map(PathBuf::from).chain(read.iter().cloned()).chain(own_folders);
                 let mut profile = Self::common();
                 profile.allow(&["file-read*", "file-map-executable", "process-exec*"], below(read));
                 profile
@@ -123,6 +124,7 @@ impl Profile {
         };
         let write = match confinement {
             Confinement::Workspace { write } | Confinement::Agent { write } => write.as_slice(),
+            Confinement::ReadOnly { build, .. } => build.as_slice(),
             _ => &[],
         };
         let write = below(write.iter().cloned().chain(own()));
@@ -267,7 +269,7 @@ mod tests {
     }
 
     fn read_only() -> Confinement {
-        Confinement::ReadOnly { read: vec!["/Users/me/work".into()], denied: None }
+        Confinement::ReadOnly { read: vec!["/Users/me/work".into()], build: None, denied: None }
     }
 
     fn check(name: &str, profile: &Profile) {
@@ -358,7 +360,7 @@ mod tests {
     #[test]
     fn unenforceable_confinements_have_no_profile() {
         let denied = Some(DeniedReads { patterns: vec!["**/.env".into()], folders: vec![] });
-        assert!(Profile::of(&Confinement::ReadOnly { read: vec![], denied }, None).is_err());
+        assert!(Profile::of(&Confinement::ReadOnly { read: vec![], build: None, denied }, None).is_err());
         assert_eq!(Profile::of(&Confinement::Off, None), Ok(None));
     }
 

@@ -160,6 +160,11 @@ impl Broker {
         Ok(())
     }
 
+    /// New files in these folders that are still open for writing after a tighter policy are deleted.
+    pub(super) fn limit_caches(&mut self, caches: Vec<PathBuf>) {
+        self.handed_over.get_mut().unwrap_or_else(PoisonError::into_inner).limit_caches(caches);
+    }
+
     /// Besides those in its folders, the command may connect to these UNIX sockets.
     pub(super) fn allow_sockets(&mut self, paths: Vec<PathBuf>) -> io::Result<()> {
         let connection = self.connection.as_ref().map(UnixStream::try_clone).transpose()?;

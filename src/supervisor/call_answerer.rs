@@ -50,12 +50,18 @@ impl CallAnswerer {
                 }
                 BrokerThreads::start(started).map(Self::Threads)
             }
-            Confinement::ReadOnly { read, denied: Some(denied) } => {
-                let readable = read.iter().chain(own_folder).cloned().collect();
-                let roots = Roots::open(&[], &[], own_folder, &[])?;
+            Confinement::ReadOnly { read, build, denied: Some(denied) } => {
+                let own_folders: Vec<_> = own_folder.iter().chain(build).cloned().collect();
+                let readable = read.iter().chain(&own_folders).cloned().collect();
+                let roots = Roots::open(&[], &[], &own_folders, &[])?;
                 let mut broker = Broker::new(listener, roots, BrokerPolicy::Nothing);
                 broker.limit_reads(limited_reads(denied, Some(readable))?);
                 BrokerThreads::start(broker).map(Self::Threads)
+            }
+            Confinement::ReadOnly { build, denied: None, .. } => {
+                let own_folders: Vec<_> = own_folder.iter().chain(build).cloned().collect();
+                let roots = Roots::open(&[], &[], &own_folders, &[])?;
+                Ok(Self::Here(Arc::new(Broker::new(listener, roots, BrokerPolicy::Nothing))))
             }
             _ => {
                 let roots = Roots::open(&[], &[], own_folder, &[])?;
@@ -71,6 +77,7 @@ fn configure(started: &mut Broker, broker: &Brokered, connection: &UnixStream) -
     if let Some(folder) = &broker.record {
         started.record(RecordWriter::new(folder.clone(), broker.unrecorded.clone(), broker.roots.clone()));
     }
+    started.limit_caches(broker.caches.clone());
     started.share_locks(broker.locks.as_deref().map(FileLocks::in_folder).unwrap_or_default());
     if let Some(denied) = &broker.denied {
         started.limit_reads(limited_reads(denied, None)?);

@@ -105,9 +105,6 @@ fn command_line(request: &SpawnRequest, input: Stdio) -> Command {
     }
     if let Some(folder) = &request.own_folder {
         command.envs(TEMPORARY_VARIABLES.map(|name| (name, folder)));
-        if matches!(request.confinement, Confinement::ReadOnly { .. }) {
-            command.env("CARGO_TARGET_DIR", folder.join("target"));
-        }
     }
     command
 }

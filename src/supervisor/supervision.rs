@@ -4,11 +4,12 @@
 //! and adopts all orphaned descendants as a subreaper, so no session, process group or double fork escapes.
 
 use std::fs::DirBuilder;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -25,10 +26,9 @@ use super::protocol::{
     SupervisorReport, TerminalAccess,
 };
 use super::startup::{self, Startup};
+use crate::folder_removal;
 use crate::kernel::{self, Fork};
 use crate::sandbox::Confinement;
-
-mod own_folder;
 
 /// Time in which processes that a command left behind may exit on their own.
 const LINGER: Duration = Duration::from_millis(100);
@@ -68,9 +68,16 @@ fn supervise(connection: &UnixStream, entered: io::Result<()>) -> io::Result<()>
     }
     let done = run_request(connection, &request, input, &mut orders);
     if let Some(folder) = &request.own_folder {
-        own_folder::remove(folder);
+        remove_own(folder);
     }
     done.map(|left_behind| report(connection, &SupervisorReport::Gone { left_behind }))
+}
+
+fn remove_own(folder: &Path) {
+    if let Err(error) = folder_removal::remove(folder) {
+        // Standard error may be closed.
+        let _ = writeln!(io::stderr(), "modegate: {} could not be removed: {error}", folder.display());
+    }
 }
 
 /// Returns the number of processes that the command left behind.

@@ -28,6 +28,17 @@ impl Boundary {
         *self = bytes.iter().fold(*self, |state, byte| state.after(*byte));
     }
 
+    /// Reads bytes until a boundary is reached, and returns their number.
+    pub(super) fn read_to_next(&mut self, bytes: &[u8]) -> usize {
+        for (index, byte) in bytes.iter().enumerate() {
+            *self = self.after(*byte);
+            if self.is_reached() {
+                return index + 1;
+            }
+        }
+        bytes.len()
+    }
+
     fn after(self, byte: u8) -> Self {
         match (self, byte) {
             (_, byte) if CANCEL.contains(&byte) => Self::Reached,

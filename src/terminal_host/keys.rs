@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::str::FromStr;
 
+const ESCAPE: u8 = 0x1b;
+
 /// A key with Ctrl, which opens the panel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PanelKey(u8);
@@ -143,6 +145,16 @@ impl KeyReader {
         let is_key = self.has_escape();
         is_key.then(|| self.unfinished.clear()).map(|()| PressedKey::Escape)
     }
+}
+
+/// The first reply of a terminal about its cursor: the row and the column.
+pub(super) fn find_position(bytes: &[u8]) -> Option<(Range<usize>, (u16, u16))> {
+    memchr::memchr_iter(ESCAPE, bytes).find_map(|start| {
+        let parameters = bytes[start..].strip_prefix(b"\x1b[")?;
+        let length = parameters.iter().position(|byte| *byte == b'R')?;
+        let (row, column) = std::str::from_utf8(&parameters[..length]).ok()?.split_once(';')?;
+        Some((start..start + length + 3, (row.parse().ok()?, column.parse().ok()?)))
+    })
 }
 
 /// True for the start of a longer sequence.
@@ -319,6 +331,20 @@ mod tests {
         let mut reader = KeyReader::default();
         assert_eq!(reader.read(b"1", false).keys, [PressedKey::Char('1')], "the control");
         assert_eq!(reader.read(b"ab", true).keys, [PressedKey::Char('a'), PressedKey::Char('b')], "a search");
+    }
+
+    #[test]
+    fn reply_about_the_cursor_is_found() {
+        for (typed, expected) in [
+            ("\x1b[12;7R", Some((0..7, (12, 7)))),
+            ("a\x1b[A\x1b[1;80Rb", Some((4..11, (1, 80)))),
+            ("\x1b[?12;7R", None),
+            ("\x1b[12R", None),
+            ("R;R", None),
+            ("\x1b[12;7", None),
+        ] {
+            assert_eq!(find_position(typed.as_bytes()), expected, "{typed:?}");
+        }
     }
 
     #[test]

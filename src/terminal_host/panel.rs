@@ -49,6 +49,8 @@ pub(super) struct Panel {
     shown_at: Option<Instant>,
     /// Opened by a question, after whose answer the panel closes.
     is_for_question: bool,
+    /// The last question that was answered here. Keys that follow are for the program.
+    answered: Option<u64>,
 }
 
 #[derive(Default)]
@@ -107,6 +109,7 @@ impl Panel {
             scroll: (0, 0),
             shown_at: None,
             is_for_question: false,
+            answered: None,
         }
     }
 
@@ -191,7 +194,8 @@ impl Panel {
         if self.questions.is_empty() && self.view == PanelView::Questions {
             self.change_view(PanelView::Overview, now);
         }
-        if self.questions.is_empty() && self.is_for_question && self.view == PanelView::Overview {
+        let is_over = self.is_for_question || self.answered == Some(number);
+        if self.questions.is_empty() && is_over && self.view == PanelView::Overview {
             return PanelEffect::Close;
         }
         PanelEffect::None
@@ -389,6 +393,7 @@ impl Panel {
             self.hint = Some(TOO_EARLY.into());
             return PanelEffect::None;
         }
+        self.answered = Some(question.number);
         PanelEffect::Send(Order::Answer { number: question.number, option: choice.id.clone() })
     }
 }

@@ -29,6 +29,12 @@ impl PendingBytes {
         self.bytes.extend_from_slice(bytes);
     }
 
+    #[cfg(test)]
+    pub(super) fn take(&mut self) -> Vec<u8> {
+        let start = std::mem::take(&mut self.start);
+        std::mem::take(&mut self.bytes).split_off(start)
+    }
+
     /// Writes until the other side takes no more now. Returns an error if it never will again.
     pub(super) fn write_to(&mut self, to: impl AsFd) -> Result<(), Errno> {
         while !self.is_empty() {

@@ -1,8 +1,9 @@
-//! A model of the program's screen. It brings back covered parts that the terminal itself does not keep: the
-//! picture of an alternate screen, and the cursor that the program has saved on the main one. Pure.
+//! A model of the program's screen. It brings back what the terminal itself does not keep: the picture of an alternate
+//! screen, and on the main one the attributes of the next characters. Pure. Where the program's output stands on the
+//! main screen is not known, because the terminal had other lines before.
 //!
-//! A terminal emulator reads the output only when that is necessary: on the main screen, the last output tells where
-//! the cursor is, so the rest of a flood is dropped unread.
+//! A terminal emulator reads the output only when that is necessary: on the main screen, the last output tells the
+//! attributes, so the rest of a flood is dropped unread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -28,10 +29,6 @@ const HARMLESS: [char; 4] = ['c', 'n', 'q', 't'];
 
 /// Private modes that change how text is drawn: reversed colours, no automatic line breaks, margins at the sides.
 const DRAWING_MODES: [u16; 3] = [5, 7, 69];
-
-/// Sets the cursor to the one that the program has saved.
-const RESTORE_CURSOR: &[u8] = b"\x1b8";
-const SAVE_CURSOR: &[u8] = b"\x1b7";
 
 /// Whether the program has drawn something that the emulator does not know.
 #[derive(Default)]
@@ -86,18 +83,10 @@ impl ScreenModel {
         picture.unwrap_or(ScreenPicture { bytes: Vec::new(), is_whole: false })
     }
 
-    /// Makes the saved cursor of the terminal that of the program, and leaves the current one as it is.
-    pub(super) fn saved_cursor(&mut self) -> Vec<u8> {
+    /// Sets the attributes of the program's next characters.
+    pub(super) fn attributes(&mut self) -> Vec<u8> {
         self.catch_up();
-        let saved = self.attempt(|parser| {
-            let current = parser.screen();
-            let (rows, columns) = current.size();
-            let mut at_saved = Parser::new(rows, columns, 0);
-            at_saved.screen_mut().clone_from(current);
-            at_saved.process(RESTORE_CURSOR);
-            [cursor(at_saved.screen()), SAVE_CURSOR.to_vec(), cursor(current)].concat()
-        });
-        saved.unwrap_or_default()
+        self.attempt(|parser| parser.screen().attributes_formatted()).unwrap_or_default()
     }
 
     fn catch_up(&mut self) {
@@ -165,14 +154,6 @@ fn has_image(output: &[u8]) -> bool {
     })
 }
 
-/// Sets position and attributes.
-fn cursor(screen: &Screen) -> Vec<u8> {
-    let (row, column) = screen.cursor_position();
-    let (_, columns) = screen.size();
-    let position = format!("\x1b[{};{}H", row + 1, column.min(columns - 1) + 1);
-    [position.into_bytes(), screen.attributes_formatted()].concat()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,20 +185,6 @@ mod tests {
                 "{output:?}"
             );
         }
-    }
-
-    #[test]
-    fn saved_cursor_is_that_of_the_program() {
-        let output = "\x1b[2;3H\x1b[31m\x1b7\x1b[4;5H\x1b[32m";
-        let mut terminal = Parser::new(5, 20, 0);
-        terminal.process(output.as_bytes());
-        // The panel, which saves the cursor.
-        terminal.process(b"\x1b[?1049hpanel\x1b[?1049l");
-        terminal.process(&model(&[output]).saved_cursor());
-        assert_eq!(terminal.screen().cursor_position(), (3, 4));
-        terminal.process(b"\x1b8");
-        assert_eq!(terminal.screen().cursor_position(), (1, 2));
-        assert_eq!(terminal.screen().fgcolor(), vt100::Color::Idx(1));
     }
 
     #[test]

@@ -17,10 +17,19 @@ const CURSOR_VISIBLE: u16 = 25;
 /// Positions are relative to the margins.
 const ORIGIN: u16 = 6;
 
+/// Ends [`ORIGIN`], which can be saved with a cursor.
+const ABSOLUTE: &str = "\x1b[?6l";
+
+/// Sets the cursor to the one that the program has saved.
+const RESTORE_CURSOR: &str = "\x1b8";
+
 const ESCAPE: u8 = 0x1b;
 
 /// In bytes.
 const LONGEST_CHARACTER: usize = 4;
+
+/// Starts a control sequence.
+const CONTROL: &[u8] = b"\x1b[";
 
 /// The part of the program's screen that the terminal does not keep.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,8 +37,8 @@ pub(super) enum CoveredScreen {
     Kept,
     /// Draws the screen.
     Picture(Vec<u8>),
-    /// Saves the cursor that the program has saved.
-    SavedCursor(Vec<u8>),
+    /// The terminal has kept the cursor that the program has saved. Sets the current one.
+    Cursor(Vec<u8>),
 }
 
 /// Follows the output of a program.
@@ -60,14 +69,18 @@ struct Settings {
 }
 
 impl ScreenModes {
-    pub(super) fn read(&mut self, bytes: &[u8]) {
-        if self.boundary.is_reached() && !bytes.contains(&ESCAPE) {
-            // Nothing is set. Only the end can be within a character.
-            self.boundary.read(&bytes[bytes.len().saturating_sub(LONGEST_CHARACTER)..]);
-            return;
+    pub(super) fn read(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            if self.boundary.is_reached() {
+                let (text, rest) = bytes.split_at(text_length(bytes));
+                // Nothing is set. Only the end can be within a character.
+                self.boundary.read(&text[text.len().saturating_sub(LONGEST_CHARACTER)..]);
+                bytes = rest;
+            }
+            let (sequence, rest) = bytes.split_at(self.boundary.read_to_next(bytes));
+            self.parser.advance(&mut self.settings, sequence);
+            bytes = rest;
         }
-        self.parser.advance(&mut self.settings, bytes);
-        self.boundary.read(bytes);
     }
 
     /// False within a character or an escape sequence.
@@ -89,14 +102,21 @@ impl ScreenModes {
         self.settings.has_saved_cursor && !self.settings.modes.contains(&ORIGIN)
     }
 
-    /// Makes the screen and the keys usable for the panel.
-    pub(super) fn enter_panel(&self) -> Vec<u8> {
+    /// Makes the screen and the keys usable for the panel. `keeps_saved` makes the saved cursor the current one, so that
+    /// the other screen, which saves the current cursor, keeps it.
+    pub(super) fn enter_panel(&self, keeps_saved: bool) -> Vec<u8> {
         let Settings { modes, is_alternate, inserts, has_application_keypad, other_keys, margins, .. } =
             &self.settings;
         // The end of a synchronized update. Then the other screen, which keeps this one with its cursor.
         let mut text = "\x1b[?2026l".to_owned();
+        if keeps_saved {
+            text.push_str(RESTORE_CURSOR);
+        }
         if !is_alternate {
             text.push_str("\x1b[?1049h");
+        }
+        if keeps_saved {
+            text.push_str(ABSOLUTE);
         }
         for mode in modes {
             text.push_str(&format!("\x1b[?{mode}l"));
@@ -143,7 +163,8 @@ impl ScreenModes {
         }
         match covered {
             CoveredScreen::Kept => {}
-            CoveredScreen::Picture(bytes) | CoveredScreen::SavedCursor(bytes) => text.extend(bytes),
+            CoveredScreen::Picture(bytes) => text.extend(bytes),
+            CoveredScreen::Cursor(bytes) => text.extend(ABSOLUTE.bytes().chain(bytes.iter().copied())),
         }
         text.extend(late.iter().flat_map(|mode| format!("\x1b[?{mode}h").into_bytes()));
         let sets = [
@@ -155,6 +176,32 @@ impl ScreenModes {
         text.extend(sets.iter().filter(|(is_set, _)| *is_set).flat_map(|(_, set)| set.bytes()));
         text
     }
+}
+
+/// Length of the text at the start, with the colours in it. It sets nothing.
+fn text_length(bytes: &[u8]) -> usize {
+    let mut length = 0;
+    loop {
+        let rest = &bytes[length..];
+        let Some(text) = memchr::memchr(ESCAPE, rest) else { return bytes.len() };
+        length += text;
+        match colour_length(&rest[text..]) {
+            Some(colour) => length += colour,
+            None => return length,
+        }
+    }
+}
+
+/// Length of a whole sequence that sets colours and the like. `None` for another one.
+fn colour_length(bytes: &[u8]) -> Option<usize> {
+    let parameters = bytes.strip_prefix(CONTROL)?;
+    let end = parameters.iter().position(|byte| !matches!(byte, b'0'..=b';'))?;
+    (parameters[end] == b'm').then_some(CONTROL.len() + end + 1)
+}
+
+/// The number of a parameter, without those after a colon.
+fn first(parameter: &[u16]) -> u16 {
+    parameter.first().copied().unwrap_or_default()
 }
 
 impl Settings {
@@ -171,12 +218,13 @@ impl Settings {
 
 impl Perform for Settings {
     fn csi_dispatch(&mut self, params: &Params, intermediates: &[u8], _ignored: bool, action: char) {
-        let numbers: Vec<u16> = params.iter().filter_map(|param| param.first().copied()).collect();
-        let number = |at: usize| numbers.get(at).copied().unwrap_or_default();
+        let number = |at| params.iter().nth(at).map_or(0, first);
         match (intermediates, action) {
-            (b"?", 'h' | 'l') => numbers.iter().for_each(|mode| self.set_private(*mode, action == 'h')),
+            (b"?", 'h' | 'l') => {
+                params.iter().map(first).for_each(|mode| self.set_private(mode, action == 'h'));
+            }
             (b"", 's') if params.is_empty() && !self.is_alternate => self.has_saved_cursor = true,
-            (b"", 'h' | 'l') if numbers.contains(&4) => self.inserts = action == 'h',
+            (b"", 'h' | 'l') if params.iter().any(|mode| first(mode) == 4) => self.inserts = action == 'h',
             (b"", 'r') => {
                 let (top, bottom) = (number(0).max(1), number(1));
                 self.margins = (bottom > 0).then_some((top, bottom));
@@ -219,7 +267,7 @@ mod tests {
         let mut modes = ScreenModes::default();
         modes.read(output.as_bytes());
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        (text(modes.enter_panel()), text(modes.leave_panel(&CoveredScreen::Kept)))
+        (text(modes.enter_panel(false)), text(modes.leave_panel(&CoveredScreen::Kept)))
     }
 
     proptest! {
@@ -230,6 +278,11 @@ mod tests {
                 Just(b"\x1b[?1h".to_vec()),
                 Just(b"\x1b[?1000".to_vec()),
                 Just(b"h".to_vec()),
+                Just(b"\x1b[38;5;7m".to_vec()),
+                Just(b"\x1b[1;3".to_vec()),
+                Just(b"1m".to_vec()),
+                Just(b"\x1b[>4;2m".to_vec()),
+                Just(b"\x1b]2;title\x1b[1m\x07".to_vec()),
                 vec(any::<u8>(), 0..6),
             ], 0..12),
         ) {
@@ -240,7 +293,7 @@ mod tests {
                 parser.advance(&mut settings, &part);
                 boundary.read(&part);
                 prop_assert_eq!(read.boundary, boundary);
-                prop_assert_eq!(&read.settings.modes, &settings.modes);
+                prop_assert_eq!(format!("{:?}", read.settings), format!("{settings:?}"));
             }
         }
     }

@@ -32,6 +32,8 @@ const REFUSAL: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
+    /// Starts the program: the line at the start is written. From the process that has the user's terminal.
+    Start,
     SetMode(String),
     Answer {
         number: u64,

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use tokio::sync::mpsc;
 
-use super::control::{ControlSocket, HOST, MAX_LINE, TerminalMessage, TerminalReport, to_line};
+use super::control::{ControlSocket, HOST, MAX_LINE, Order, TerminalMessage, TerminalReport, to_line};
 
 pub struct HostConnection {
     stream: UnixStream,
@@ -52,6 +52,8 @@ impl HostConnection {
                 line.clear();
                 let _ = to.send(TerminalMessage::Order(HOST, order));
             }
+            // If the other process is gone before the start, the program ends for want of a terminal.
+            let _ = to.send(TerminalMessage::Order(HOST, Order::Start));
             let _ = to.send(TerminalMessage::Disconnected(HOST));
         });
         Ok(())

@@ -20,6 +20,12 @@ pub(super) fn is_outside(process: i32) -> bool {
     }
 }
 
+/// Returns true if Modegate has started this process as a command of another session.
+pub(super) fn is_below_supervisor() -> bool {
+    let own = i32::try_from(std::process::id()).ok().and_then(|own| supervisors(own, &Proc));
+    own.is_some_and(|above| !above.is_empty())
+}
+
 trait Table {
     fn parent(&self, process: i32) -> Option<i32>;
     fn is_supervisor(&self, process: i32) -> bool;

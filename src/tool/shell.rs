@@ -51,9 +51,9 @@ const SHOWN: usize = 8 * 1024;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ShellArguments {
-    /// Command line for bash. It has no terminal and no input.
+    /// For bash, without terminal and input.
     command: String,
-    /// Directory to run in. Default: the working directory.
+    /// Default: the working directory.
     #[serde(default)]
     cwd: Option<String>,
     /// Seconds, at most 1800. Default: 120.
@@ -64,9 +64,9 @@ struct ShellArguments {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct FullArguments {
-    /// Command line for bash. It has no terminal and no input.
+    /// For bash, without terminal and input.
     command: String,
-    /// Directory to run in. Default: the working directory.
+    /// Default: the working directory.
     #[serde(default)]
     cwd: Option<String>,
     /// Seconds, at most 1800. Default: 120, in the background none.
@@ -78,8 +78,9 @@ struct FullArguments {
 }
 
 pub(super) fn read_only(shell: Shell, sandbox: CommandSandbox) -> Arc<dyn Tool> {
-    let description = "Run a command line that only reads: git log, rg, cargo metadata, jq, pipes of these. Prefer it to other \
-                tools for such commands. A sandbox enforces it: no network, no home folder, and no writes but below $TMPDIR, which is deleted afterwards.";
+    let description = "Run a command line that only reads: git log, rg, jq, tests, builds, linters. Prefer it to other tools for \
+                these. A sandbox enforces it: no home folder, no network but a 127.0.0.1 of its own, and writes only below \
+                $TMPDIR, which is deleted afterwards, and in build caches, which last for the session.";
     let spec = ToolSpec::new("shell_read_only", ToolKind::Execute, Effect::Read, description);
     let runner = Runner::new(shell, sandbox);
     ToolSpec { shell: ShellUse::ReadOnly, timeout: TIMEOUT, ..spec }.tool(

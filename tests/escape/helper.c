@@ -243,12 +243,8 @@ int main(int argc, char **argv) {
         int fd = socket(AF_INET, SOCK_STREAM, 0);
         return effect(fd < 0 ? -1 : sendto(fd, "x", 1, MSG_FASTOPEN, (void *)&in, sizeof in));
     }
-    if (IS("tcp-listen")) {
-        in.sin_port = 0;
-        int fd = socket(AF_INET, SOCK_STREAM, 0);
-        return effect(fd < 0 || bind(fd, (void *)&in, sizeof in) < 0 ? -1 : listen(fd, 1));
-    }
-    if (IS("udp")) { int fd = socket(AF_INET, SOCK_DGRAM, 0); return effect(fd < 0 ? -1 : sendto(fd, "x", 1, 0, (void *)&in, sizeof in)); }
+    /* Its arrival is the effect. */
+    if (IS("udp")) { int fd = socket(AF_INET, SOCK_DGRAM, 0); return sendto(fd, "x", 1, 0, (void *)&in, sizeof in) < 0; }
     if (IS("socket")) return effect(socket(atoi(arg), atoi(second), argc > 4 ? atoi(argv[4]) : 0));
     /* what is shared by a key or a name */
     if (IS("make-shared")) {

@@ -140,6 +140,13 @@ async fn run_program(
         Ok(Err(reason)) => {
             writeln!(errors, "modegate: the program's network stays open in every mode: {reason}")?;
         }
+        Err(_) if terminal_run::is_nested() => {
+            writeln!(
+                errors,
+                "modegate: the program cannot have a mode of its own: it runs in Modegate already, under that mode"
+            )?;
+            return Ok(ExitCode::from(FAILED));
+        }
         Err(reason) => {
             writeln!(errors, "modegate: the program cannot be limited to a mode here: {reason}")?;
             return Ok(ExitCode::from(FAILED));

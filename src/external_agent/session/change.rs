@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::consents::Consents;
+use super::consents::{ConsentScope, Consents};
 use super::message::{AgentMessage, AgentOutput, AnsweredChange, ProcessMessage};
 use super::model_note::ModelNote;
 use super::moved_content::{self, MovedContent};
@@ -43,6 +43,8 @@ pub(super) struct AskedChanges {
     pub consents: Consents,
     /// Folders in which the agent may change files besides the session's.
     pub unrecorded: Vec<PathBuf>,
+    /// Those of them that are caches, each with one question for all its changes.
+    pub caches: Vec<PathBuf>,
     /// True from a prompt to the end of its turn.
     is_in_turn: bool,
     open: Vec<OpenChange>,
@@ -105,7 +107,10 @@ impl AskedChanges {
     ) -> Vec<AgentOutput> {
         let outputs = match event {
             BrokerEvent::Asked(change) => {
-                self.waiting.push_back(AskedQuestion { change, content, is_postponed: false, earlier: 0 });
+                let cache = self.caches.iter().find(|cache| change.ends().all(|end| end.starts_with(cache)));
+                let cache = cache.cloned();
+                let question = AskedQuestion { change, content, cache, is_postponed: false, earlier: 0 };
+                self.waiting.push_back(question);
                 self.decide(asker, limits)
             }
             BrokerEvent::Withdrawn(number) => {
@@ -138,7 +143,7 @@ impl AskedChanges {
         let mut outputs = Vec::new();
         let most = if asker.host.is_terminal_program() { MAX_OPEN } else { 1 };
         while self.open.len() < most {
-            let Some(mut question) = self.waiting.pop_front() else { break };
+            let Some(mut question) = self.take_waiting() else { break };
             question.is_postponed = self.consents.is_postponed(&question.change.path);
             match self.decide_one(&question, asker, limits) {
                 Decision::Answer(allows, more) => {
@@ -149,6 +154,15 @@ impl AskedChanges {
             }
         }
         outputs
+    }
+
+    /// Changes of a cache wait while a question about the cache is open.
+    fn take_waiting(&mut self) -> Option<AskedQuestion> {
+        let is_asked = |question: &AskedQuestion| {
+            question.cache.is_some() && self.open.iter().any(|open| open.question.cache == question.cache)
+        };
+        let position = self.waiting.iter().position(|question| !is_asked(question))?;
+        self.waiting.remove(position)
     }
 
     fn decide_one(&mut self, question: &AskedQuestion, asker: &Asker<'_>, limits: &AgentLimits) -> Decision {
@@ -293,10 +307,16 @@ impl AskedChanges {
         };
         let allows = scope.is_some() && denial.is_none();
         if let Some(scope) = scope.filter(|_| allows) {
-            self.consents.allow(&question.change, scope, &limits.mode.0);
+            match (&question.cache, scope) {
+                (Some(cache), ConsentScope::Path) => self.consents.answer_folder(cache, true),
+                _ => self.consents.allow(&question.change, scope, &limits.mode.0),
+            }
             outputs.push(permitted(&call, &facts, true));
         } else {
-            self.consents.reject(&question.change);
+            match &question.cache {
+                Some(cache) => self.consents.answer_folder(cache, false),
+                None => self.consents.reject(&question.change),
+            }
             if selected == REJECT_TURN {
                 self.consents.refuse_turn();
             }

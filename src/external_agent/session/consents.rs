@@ -17,6 +17,7 @@ const MAX_TEMPORARY: usize = 256;
 pub(super) struct Consents {
     paths: HashSet<PathBuf>,
     folders: HashSet<PathBuf>,
+    refused_folders: HashSet<PathBuf>,
     /// Calls that the agent asked about without naming files, until their end.
     calls: HashSet<ToolCallId>,
     /// The user's answers about what git itself keeps.
@@ -30,6 +31,8 @@ pub(super) struct Consents {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConsentScope {
+    /// The change alone.
+    Change,
     Path,
     Folder,
     Turn,
@@ -40,6 +43,7 @@ pub(super) enum ConsentScope {
 impl Consents {
     pub(super) fn allow(&mut self, question: &ChangeQuestion, scope: ConsentScope, mode: &str) {
         match (scope, git_data::command(question)) {
+            (ConsentScope::Change, _) => {}
             (ConsentScope::Path, Some(command)) => drop(self.commands.insert(command, true)),
             (ConsentScope::Path, None) => {
                 self.paths.insert(question.path.clone());
@@ -57,6 +61,12 @@ impl Consents {
         self.none = true;
     }
 
+    /// The user has answered about all changes of a folder.
+    pub(super) fn answer_folder(&mut self, folder: &Path, allows: bool) {
+        let answered = if allows { &mut self.folders } else { &mut self.refused_folders };
+        answered.insert(folder.to_owned());
+    }
+
     /// The user has rejected this change.
     pub(super) fn reject(&mut self, question: &ChangeQuestion) {
         if let Some(command) = git_data::command(question) {
@@ -65,7 +75,8 @@ impl Consents {
     }
 
     pub(super) fn refuses(&self, question: &ChangeQuestion) -> bool {
-        self.none || self.of_command(question) == Some(false)
+        let is_below = |end: &Path| end.ancestors().any(|folder| self.refused_folders.contains(folder));
+        self.none || self.of_command(question) == Some(false) || question.ends().any(is_below)
     }
 
     fn of_command(&self, question: &ChangeQuestion) -> Option<bool> {
@@ -269,6 +280,7 @@ mod tests {
             consents.cover(&question(ChangeKind::Write, path, None), "ask")
         };
         for (scope, expected) in [
+            (ConsentScope::Change, [false; 4]),
             (ConsentScope::Path, [true, false, false, false]),
             (ConsentScope::Folder, [true, true, true, false]),
             (ConsentScope::Turn, [true; 4]),
@@ -276,6 +288,24 @@ mod tests {
         ] {
             let paths = ["/w/src/a.rs", "/w/src/b.rs", "/w/src/d/c.rs", "/w/README"];
             assert_eq!(paths.map(|path| covered(scope, path)), expected, "{scope:?}");
+        }
+    }
+
+    #[test]
+    fn answer_about_a_folder_covers_all_below_it() {
+        for allows in [true, false] {
+            let mut consents = Consents::default();
+            consents.answer_folder("/h/.npm".as_ref(), allows);
+            for (path, is_below) in [("/h/.npm/_logs", true), ("/h/.npm/a/b", true), ("/h/.npmrc", false)] {
+                let question = question(ChangeKind::CreateFolder, path, None);
+                assert_eq!(consents.cover(&question, "ask"), is_below && allows, "{path}");
+                assert_eq!(consents.refuses(&question), is_below && !allows, "{path}");
+            }
+            let moved = question(ChangeKind::Move, "/h/.npm/a", Some("/w/a"));
+            assert!(!consents.cover(&moved, "ask"));
+            consents.end_turn();
+            let again = question(ChangeKind::Create, "/h/.npm/a", None);
+            assert!(!consents.cover(&again, "ask") && !consents.refuses(&again));
         }
     }
 

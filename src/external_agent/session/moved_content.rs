@@ -1,4 +1,4 @@
-//! The content of a file that a brokered agent moves, for the question about the move.
+//! The content of a file that a brokered agent moves or deletes, for the question about that.
 
 use std::path::Path;
 
@@ -10,19 +10,30 @@ const MAX_LENGTH: u64 = 256 * 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MovedContent {
-    /// True if there is a file at the new path.
+    /// True if a file is replaced or deleted.
     pub replaces: bool,
-    /// The text at the new path and the moved one. `None` if one of them cannot be shown.
+    /// The text that is lost and the moved one. `None` if one of them cannot be shown.
     pub texts: Option<(Option<String>, String)>,
 }
 
-/// `None` for other changes than the move of a file.
+/// `None` for other changes than the move or the end of a file.
 pub(super) async fn read(question: &ChangeQuestion) -> Option<MovedContent> {
-    let to =
-        question.to.clone().filter(|_| question.change == ChangeKind::Move && question.files.is_empty())?;
-    let from = question.path.clone();
-    // Fails if the program panics.
-    tokio::task::spawn_blocking(move || read_now(&from, &to)).await.ok()
+    let path = question.path.clone();
+    // A task fails if the program panics.
+    match (question.change, question.to.clone()) {
+        (ChangeKind::Move, Some(to)) if question.files.is_empty() => {
+            tokio::task::spawn_blocking(move || read_now(&path, &to)).await.ok()
+        }
+        (ChangeKind::Delete, _) => tokio::task::spawn_blocking(move || read_deleted(&path)).await.ok(),
+        _ => None,
+    }
+}
+
+fn read_deleted(path: &Path) -> MovedContent {
+    // Of a symbolic link, only the link is deleted.
+    let is_file = path.symlink_metadata().is_ok_and(|found| found.is_file());
+    let old = is_file.then(|| bounded_file::read_text(path, MAX_LENGTH).ok()).flatten();
+    MovedContent { replaces: true, texts: old.map(|old| (Some(old), String::new())) }
 }
 
 fn read_now(from: &Path, to: &Path) -> MovedContent {
@@ -57,6 +68,10 @@ mod tests {
         ] {
             let found = read_now(&path(from), &path(to));
             assert_eq!(found, MovedContent { replaces, texts: expected }, "{from} {to}");
+        }
+        let lost = Some((Some("a\n".to_owned()), String::new()));
+        for (deleted, texts) in [("old", lost), ("binary", None), (".", None)] {
+            assert_eq!(read_deleted(&path(deleted)), MovedContent { replaces: true, texts }, "{deleted}");
         }
     }
 }

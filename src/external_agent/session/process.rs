@@ -279,6 +279,7 @@ impl ExternalAgentSession {
         let unrecorded = definition.sandbox.as_ref().map(|sandbox| shell.unrecorded(sandbox.folders(&roots)));
         // A start with wrong folders fails.
         self.asked_changes.unrecorded = unrecorded.and_then(Result::ok).unwrap_or_default();
+        self.asked_changes.caches = shell.agent_caches(&roots);
         let permit = admit(gate, PROCESS_CALL, is_sandboxed || level.is_some());
         let may_change = level.and_then(|level| admit_changes(gate, level));
         let denied = may_change.as_ref().map(|permit| permit.cancel.clone());

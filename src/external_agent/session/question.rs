@@ -1,6 +1,6 @@
 //! The user's question about a change of a brokered agent: its title, its content and its answers.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::ExternalAgentHost;
 use super::consents::{ConsentScope, folder};
@@ -13,7 +13,8 @@ use crate::process::{ChangeKind, ChangeQuestion};
 use crate::text;
 
 /// The options of a question, in their order.
-const OPTIONS: [(&str, PermissionOptionKind, Option<ConsentScope>); 6] = [
+const OPTIONS: [(&str, PermissionOptionKind, Option<ConsentScope>); 7] = [
+    ("allow_change", PermissionOptionKind::AllowOnce, Some(ConsentScope::Change)),
     ("allow_once", PermissionOptionKind::AllowOnce, Some(ConsentScope::Path)),
     ("allow_folder", PermissionOptionKind::AllowAlways, Some(ConsentScope::Folder)),
     ("allow_turn", PermissionOptionKind::AllowAlways, Some(ConsentScope::Turn)),
@@ -29,6 +30,8 @@ pub(super) const REJECT_TURN: &str = "reject_turn";
 pub(super) struct AskedQuestion {
     pub change: ChangeQuestion,
     pub content: Option<MovedContent>,
+    /// The cache that the change is in. An answer covers all of it.
+    pub cache: Option<PathBuf>,
     /// True if the change moves a temporary file that the user was not asked about.
     pub is_postponed: bool,
     /// Number of earlier questions about the change.
@@ -53,6 +56,7 @@ impl AskedQuestion {
         let question = &self.change;
         let path = name(&question.path);
         let action = match (question.change, &question.to) {
+            _ if let Some(cache) = &self.cache => format!("Change files in the cache {}", name(cache)),
             _ if let Some(command) = git_data::command(question) => {
                 let line = question.executable.as_ref().map(|it| it.command_line.as_str());
                 let line = text::shorten(line.unwrap_or_default(), MAX_COMMAND_LINE).into_owned();
@@ -86,50 +90,87 @@ impl AskedQuestion {
     }
 
     pub(super) fn content(&self, host: &ExternalAgentHost) -> Vec<ToolCallContent> {
-        let ChangeQuestion { change, path, to, program, executable, .. } = &self.change;
-        let program = text::quoted_name(program);
-        let texts = self.content.as_ref().and_then(|content| content.texts.as_ref());
-        let mut details = format!("By the program {program}");
-        match (change, executable, texts) {
-            (_, Some(executable), _) if git_data::command(&self.change).is_some() => {
-                let file = text::quoted_name(&executable.path.to_string_lossy());
-                details.push_str(&format!(
-                    " ({file}). An answer for this command covers what git keeps for itself: objects, references, their \
-                     logs and the index, and what a new repository has. It covers no settings, hooks and other files."
-                ));
-            }
-            (ChangeKind::Move, _, _) => {
-                if self.is_postponed {
-                    let from = path.file_name().unwrap_or_default().to_string_lossy();
-                    details.push_str(&format!(", which has written {}", text::quoted_name(&from)));
-                }
-                details.push_str(match texts {
-                    Some(_) => ".",
-                    None => ". The content is not shown: it is no text, or too large.",
-                });
-            }
-            _ => details.push_str(". The new content is not known before the change."),
-        }
-        if matches!(change, ChangeKind::Create | ChangeKind::Write)
-            && git_data::command(&self.change).is_none()
-        {
-            details.push_str(" Until the program closes the file, it can write it");
-            details.push_str(if host.is_terminal_program() { "." } else { ", also after this turn." });
-        }
-        let mut content = vec![text_content(&details)];
-        if let (Some((old, new)), Some(to)) = (texts, to)
+        let ChangeQuestion { path, to, .. } = &self.change;
+        let maker = self.maker(host);
+        let details = maker.into_iter().chain(self.effect(host)).collect::<Vec<_>>().join(" ");
+        let mut content: Vec<_> = (!details.is_empty()).then(|| text_content(&details)).into_iter().collect();
+        if let Some((old, new)) = self.texts()
+            && self.cache.is_none()
             && old.as_deref().unwrap_or_default() != new
         {
-            let diffs = ToolContent::diffs(to, old.as_deref(), new, 1);
+            let diffs = ToolContent::diffs(to.as_ref().unwrap_or(path), old.as_deref(), new, 1);
             content.extend(diffs.iter().map(tool_call_content));
         }
         content
     }
 
+    fn texts(&self) -> Option<&(Option<String>, String)> {
+        self.content.as_ref().and_then(|content| content.texts.as_ref())
+    }
+
+    /// The program that makes the change, unless the title has its name already.
+    fn maker(&self, host: &ExternalAgentHost) -> Option<String> {
+        let ChangeQuestion { path, program, executable, .. } = &self.change;
+        let name = text::quoted_name(program);
+        match executable {
+            Some(executable) if self.is_of_git() => Some(format!(
+                "By the program {name} ({}).",
+                text::quoted_name(&executable.path.to_string_lossy())
+            )),
+            _ if self.is_postponed && self.cache.is_none() => {
+                let written = path.file_name().unwrap_or_default().to_string_lossy();
+                Some(format!("By the program {name}, which has written {}.", text::quoted_name(&written)))
+            }
+            _ => (*program != host.agent.id).then(|| format!("By the program {name}.")),
+        }
+    }
+
+    fn is_of_git(&self) -> bool {
+        self.cache.is_none() && git_data::command(&self.change).is_some()
+    }
+
+    /// Sentences about what the change does, and what is not known of it.
+    fn effect(&self, host: &ExternalAgentHost) -> Option<String> {
+        if self.cache.is_some() {
+            return Some(
+                "Programs keep copies there that they can load again. An answer covers the whole cache. Undo does not."
+                    .into(),
+            );
+        }
+        if self.is_of_git() {
+            return Some(
+                "An answer for this command covers what git keeps for itself: objects, references, their logs and the \
+                 index, and what a new repository has. It covers no settings, hooks and other files."
+                    .into(),
+            );
+        }
+        let open = if host.is_terminal_program() { "" } else { ", also after this turn" };
+        match self.change.change {
+            ChangeKind::Create | ChangeKind::Write => Some(format!(
+                "The new content is not known before the change. Until the program closes the file, it can write \
+                 it{open}."
+            )),
+            ChangeKind::Move if self.texts().is_none() => {
+                Some("The content is not shown: it is no text, or too large.".into())
+            }
+            ChangeKind::Delete if self.texts().is_none() => {
+                Some("The lost content is not shown: it is no text, or too large.".into())
+            }
+            ChangeKind::Delete => {
+                let is_empty =
+                    self.texts().is_some_and(|(old, _)| old.as_deref().unwrap_or_default().is_empty());
+                Some(if is_empty { "The file is empty." } else { "This content is deleted:" }.into())
+            }
+            ChangeKind::DeleteFolder => Some("Only an empty folder can be deleted.".into()),
+            ChangeKind::Link => Some("The file can then be written by both names.".into()),
+            ChangeKind::Move | ChangeKind::CreateFolder | ChangeKind::Attributes => None,
+        }
+    }
+
     pub(super) fn options(&self, host: &ExternalAgentHost, mode: &str) -> Vec<PermissionOption> {
         let question = &self.change;
-        let is_git = git_data::command(question).is_some();
-        let covered = folder(question).filter(|_| !is_git);
+        let is_git = self.is_of_git();
+        let covered = folder(question).filter(|_| !is_git && self.cache.is_none());
         let below = covered.map(|folder| match inside(host, folder) {
             Some(inside) if inside.as_os_str().is_empty() => "in this folder".to_owned(),
             Some(inside) => format!("below {}", text::quoted_name(&inside.to_string_lossy())),
@@ -139,6 +180,10 @@ impl AskedQuestion {
         let during = if is_program { "until the program ends" } else { "this turn" };
         let options = OPTIONS.iter().filter_map(|(id, kind, scope)| {
             let name = match scope {
+                // In an editor, a turn is short, and clients choose among the options by their kinds.
+                Some(ConsentScope::Change) if !is_program || is_git || self.cache.is_some() => return None,
+                Some(ConsentScope::Change) => "Allow (this change only)".to_owned(),
+                Some(ConsentScope::Path) if self.cache.is_some() => format!("Allow (this cache, {during})"),
                 Some(ConsentScope::Path) if is_git => "Allow (git's own data, this command)".to_owned(),
                 Some(ConsentScope::Path) => format!("Allow (this file, {during})"),
                 Some(ConsentScope::Folder) => format!("Allow all changes {} ({during})", below.as_ref()?),

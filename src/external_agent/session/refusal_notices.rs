@@ -111,7 +111,8 @@ fn refused_act(call: &RefusedCall, session: &ExternalAgentHost, limits: &AgentLi
         }
         RefusalKind::Outside => RefusedAct::new(
             format!("Change {path} ({program})"),
-            "It is outside of the folders that the program may change. `--state-dir` adds a folder.",
+            "It is outside of the folders that the program may change. `--write-dir` adds one where the mode allows changes, \
+             `--state-dir` in every mode.",
         ),
         RefusalKind::Namespace => RefusedAct::new(
             format!("Mount, or make a namespace ({program})"),
@@ -130,14 +131,16 @@ fn notice(call: &RefusedCall, session: &ExternalAgentHost) -> String {
     let text = match call.kind {
         RefusalKind::Change => format!("Modegate refused a change of {path} by {program}."),
         RefusalKind::Outside => {
-            let how = if is_wrapped(session) {
-                "start Modegate with --write-dir DIR"
+            let how = if session.is_terminal_program() {
+                "use `modegate run --write-dir DIR`"
+            } else if is_wrapped(session) {
+                "add the folder to the session, or start Modegate with --write-dir DIR"
             } else {
-                "add it to the agent's sandbox.write_dirs"
+                "add the folder to the session, or to the agent's sandbox.write_dirs"
             };
             format!(
                 "Modegate refused a change of {path} by {program}: it is outside of the session's folders. To allow \
-                 changes there, add the folder to the session, or {how}."
+                 changes there, {how}."
             )
         }
         RefusalKind::Namespace => format!(

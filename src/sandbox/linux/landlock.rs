@@ -43,17 +43,26 @@ fn handles(abi: ABI) -> bool {
     ruleset.and_then(Ruleset::create).is_ok()
 }
 
-/// Reads below `read` only, and writes below `own_folder` only. Returns true if signals are restricted too.
-pub(super) fn restrict_to_reading(read: &[PathBuf], own_folder: Option<&Path>) -> Result<bool, String> {
+/// Reads below `read` only, and writes below `own_folders` only. Ports are free in a network of its own. Returns true
+/// if signals are restricted too.
+pub(super) fn restrict_to_reading(
+    read: &[PathBuf],
+    own_folders: &[&Path],
+    has_network: bool,
+) -> Result<bool, String> {
     let ruleset = required()
         .handle_access(AccessFs::from_all(OLDEST))
         .map(|ruleset| ruleset.set_compatibility(CompatLevel::BestEffort))
         .and_then(|ruleset| ruleset.handle_access(AccessFs::from_all(NEWEST)))
-        .and_then(|ruleset| ruleset.handle_access(AccessNet::from_all(NEWEST)))
+        .and_then(
+            |ruleset| {
+                if has_network { Ok(ruleset) } else { ruleset.handle_access(AccessNet::from_all(NEWEST)) }
+            },
+        )
         .and_then(|ruleset| ruleset.scope(Scope::from_all(NEWEST)))
         .and_then(Ruleset::create)
         .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(read, AccessFs::from_read(OLDEST))))
-        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(own_folder, AccessFs::from_all(OLDEST))))
+        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(own_folders, AccessFs::from_all(OLDEST))))
         .and_then(|ruleset| {
             ruleset.add_rules(path_beneath_rules(NULL_DEVICES, AccessFs::ReadFile | AccessFs::WriteFile))
         });

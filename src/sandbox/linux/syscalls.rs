@@ -101,6 +101,7 @@ pub const ATTRIBUTES_OLD: &[c_long] = &[];
 /// `O_TMPFILE` without `O_DIRECTORY`.
 pub const TMPFILE: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
 
+/// Allowed only in a network of the command's own.
 #[rustfmt::skip]
 const SOCKETS: &[c_long] = &[
     libc::SYS_socket, libc::SYS_connect, libc::SYS_bind, libc::SYS_listen, libc::SYS_accept, libc::SYS_accept4,
@@ -231,32 +232,40 @@ const UNKNOWN: u32 = fail(libc::ENOSYS);
 /// A listener of the command could run calls that are suspended.
 pub(super) const NEW_LISTENER: c_int = 8;
 
+/// The variants of the filter.
+#[derive(Debug, Clone, Copy)]
+#[allow(clippy::struct_excessive_bools, reason = "each is independent of the others")]
+pub(super) struct ReaderLimits {
+    /// Landlock limits signals to the command's own processes.
+    pub(super) signals_held: bool,
+    /// The command is in a network of its own.
+    pub(super) has_network: bool,
+    /// The supervisor opens files for the command.
+    pub(super) limits_reads: bool,
+}
+
 /// The returned descriptor receives calls of [`ATTRIBUTES`] if `suspends` and the kernel can. Otherwise they
 /// are refused.
-pub(super) fn filter(
-    signals_held: bool,
-    suspends: bool,
-    limits_reads: bool,
-) -> Result<Option<OwnedFd>, String> {
-    if suspends || limits_reads {
-        match kernel::listen(&program(signals_held, true, limits_reads)) {
+pub(super) fn filter(limits: ReaderLimits, suspends: bool) -> Result<Option<OwnedFd>, String> {
+    if suspends || limits.limits_reads {
+        match kernel::listen(&program(limits, true)) {
             Ok(listener) => return Ok(Some(listener)),
-            Err(error) if limits_reads => {
+            Err(error) if limits.limits_reads => {
                 return Err(format!("system calls cannot be suspended, so files cannot be denied: {error}"));
             }
             Err(_) => {}
         }
     }
-    kernel::filter(&program(signals_held, false, false)).map(|()| None)
+    kernel::filter(&program(ReaderLimits { limits_reads: false, ..limits }, false)).map(|()| None)
 }
 
-pub(super) fn program(signals_held: bool, suspends: bool, limits_reads: bool) -> Vec<sock_filter> {
-    let calls = calls(signals_held, suspends, limits_reads);
+pub(super) fn program(limits: ReaderLimits, suspends: bool) -> Vec<sock_filter> {
     // 32-bit programs have other call numbers, so they are killed.
-    bpf::program(&[(OWN_ARCHITECTURE, calls)], UNKNOWN, KILL)
+    bpf::program(&[(OWN_ARCHITECTURE, calls(limits, suspends))], UNKNOWN, KILL)
 }
 
-fn calls(signals_held: bool, suspends: bool, limits_reads: bool) -> Calls {
+fn calls(limits: ReaderLimits, suspends: bool) -> Calls {
+    let ReaderLimits { signals_held, has_network, limits_reads } = limits;
     let mut calls = Calls::default();
     for allowed in [ALLOWED, ALLOWED_OLD] {
         calls.set(allowed, ALLOW);
@@ -283,7 +292,21 @@ fn calls(signals_held: bool, suspends: bool, limits_reads: bool) -> Calls {
     if limits_reads {
         suspend_reads(&mut calls);
     }
+    if has_network {
+        calls.replace(SOCKETS, ALLOW);
+        calls.replace(&[libc::SYS_socket], sockets_of_own_network());
+    }
     calls
+}
+
+/// TCP and UDP, and the netlink socket that lists addresses. A UNIX socket could reach any program on this machine.
+fn sockets_of_own_network() -> BpfRule {
+    let refused = fail(libc::EPERM);
+    let is_kind = is_one_of(1, &[libc::SOCK_STREAM, libc::SOCK_DGRAM]).masked(0xf);
+    let is_protocol = is_one_of(2, &[0, libc::IPPROTO_TCP, libc::IPPROTO_UDP]);
+    let internet = when(is_kind, when(is_protocol, ALLOW, refused), refused);
+    let others = when(is(0, libc::AF_NETLINK), when(is(2, 0), ALLOW, refused), refused);
+    when(is_one_of(0, &[libc::AF_INET, libc::AF_INET6]), internet, others)
 }
 
 /// Suspends the calls that open files, except for folders and path descriptors. The arguments of `openat2` are in

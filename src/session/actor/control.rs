@@ -143,7 +143,7 @@ impl Actor {
     /// Shows the end of listed background work that has been ended.
     pub(super) async fn show_ended_work(&mut self, ended: &Ended) {
         while let Some(report) = self.subagents.reports.try_recv() {
-            self.report(report);
+            self.report(report).await;
         }
         self.jobs.show_ends_of(|call| ended.contains(call), &self.decider.log).await;
     }

@@ -4,7 +4,6 @@ use super::Actor;
 use crate::acp::{ConfigOptionUpdate, MessageId, SessionUpdate, ToolCallId};
 use crate::client::SessionSignal;
 use crate::conversation::acp_updates;
-use crate::conversation::content::ToolContent;
 use crate::conversation::fitting::Shortened;
 use crate::event::{Compaction, SessionEvent, ToolCallUpdateEvent};
 use crate::external_agent::session::{AgentMessage, AgentOutput, WaitingPrompt};
@@ -18,18 +17,19 @@ use crate::session::history::intents;
 use crate::session::insertion::InsertedPrompt;
 use crate::session::mode::ancestry::Parent;
 use crate::session::mode::decider::{Authorization, Decided, Decider, Grant};
+use crate::session::notes::endings::BackgroundEnd;
 use crate::session::subagent::handoff;
 use crate::session::subagent::relay::SubagentReport;
 use crate::session::subagent::spawn::{Delegation, Inherited, Spawned};
 use crate::session::turn::Turn;
 use crate::session::turn::message::{Background, FinishedCall, Next, Room, TurnMessage};
+use crate::session::turn::model_request::Requests;
 use crate::session::turn::repetition::{self, Brake, Repetition};
 use crate::session::turn::turns::{self, FROM_TURN, RunningTurn};
-use crate::session::{DEADLINE, SessionContext, servers, turn};
+use crate::session::{DEADLINE, servers, turn};
 use crate::store::Row;
 use crate::text::counted;
-use crate::tool::agent::background::BackgroundRole;
-use crate::tool::{self, Job, SessionAction, SessionState};
+use crate::tool::{self, SessionAction, SessionState};
 use std::future::Future;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -52,7 +52,7 @@ impl Actor {
         let title = (turn == 1).then(|| title(&content)).flatten();
         let external_agent =
             self.decider.policy.agent.external_agent.is_some().then(|| self.decider.policy.agent.id.clone());
-        self.notes.deliver(&mut self.decider);
+        self.notes.deliver(&mut self.decider).await;
         let to_it = if external_agent.is_some() { content.clone() } else { Vec::new() };
         self.decider.log.signal(SessionSignal::TurnBegan);
         self.decider.log.record_prompt(InsertedPrompt { message_id, content, typed, insertion });
@@ -90,7 +90,7 @@ impl Actor {
     }
 
     /// Returns `None`, without side effects, once the turn has used all requests that the mode allows.
-    fn next_request(&mut self, steps: u32) -> Option<Next> {
+    async fn next_request(&mut self, steps: u32) -> Option<Next> {
         let mode = self.decider.policy.context.modes.resolve(&self.decider.policy.mode.0).ok();
         let limit = mode
             .map_or(1, |mode| mode.max_steps)
@@ -116,7 +116,8 @@ impl Actor {
         }
         self.notes.warn_of_limit(self.decider.log.turn(), limit - steps, limit);
         self.notes.quote(servers::instructions(&self.decider));
-        self.notes.deliver(&mut self.decider);
+        self.decider.allowed_note.take().into_iter().for_each(|note| self.notes.add_later(note));
+        self.notes.deliver(&mut self.decider).await;
         while let Some(message) = self.turns.join_next(self.decider.log.turn(), |prompt| {
             slash_commands::may_steer(prompt, &self.decider.policy)
         }) {
@@ -125,6 +126,7 @@ impl Actor {
             self.decider.log.record_prompt(message);
         }
         let frame = self.requests.frame(&self.models, &self.decider.policy);
+        Requests::supersede(frame, &mut self.decider);
         let shortened = self.requests.fit(frame, &mut self.decider.log);
         self.note_shortened(shortened);
         let has_background = !self.jobs.list().is_empty() || !self.subagents.background().is_empty();
@@ -151,7 +153,7 @@ impl Actor {
         match message {
             TurnMessage::Event(event, send_permit) => {
                 if let SessionEvent::ToolCallUpdate(update) = &event {
-                    self.count_repetition(update);
+                    self.repetition.count(update, &self.decider);
                 }
                 self.decider.log.record(event, send_permit);
             }
@@ -165,7 +167,7 @@ impl Actor {
             TurnMessage::Shown(files) => self.turns.show(files),
             TurnMessage::NextRequest { made, reply } => {
                 // The turn may be cancelled by now.
-                let _ = reply.send(self.next_request(made));
+                let _ = reply.send(self.next_request(made).await);
             }
             TurnMessage::Compact { refused, reply } => {
                 let frame = self.requests.frame(&self.models, &self.decider.policy);
@@ -242,11 +244,11 @@ impl Actor {
 
     fn call_finished(&mut self, finished: FinishedCall, send_permit: Option<OwnedSemaphorePermit>) {
         let FinishedCall { mut update, seen, instructions, job, questions, warnings } = finished;
-        self.count_repetition(&update);
+        self.repetition.count(&update, &self.decider);
         self.turns.chat_questions.extend(questions);
         self.turns.saw(seen);
         self.notes.quote(instructions);
-        let job = job.inspect(|job| self.show_job(job, &mut update));
+        let job = job.inspect(|job| self.jobs.show(job, &mut update, &self.decider, self.workspace.cwd()));
         if let Some(note) = job.and_then(|job| self.jobs.add(job, self.decider.policy.context.live)) {
             self.note_for_model(note);
         }
@@ -256,34 +258,16 @@ impl Actor {
         }
     }
 
-    /// The call of a job shows the job's terminal.
-    fn show_job(&mut self, job: &Job, update: &mut ToolCallUpdateEvent) {
-        let SessionContext { live, capabilities, .. } = *self.decider.policy.context;
-        if !live || !capabilities.lists_background || !capabilities.shows_output {
-            return;
-        }
-        let id = self.jobs.show(job, &update.id, &self.decider.log, self.workspace.cwd());
-        if let Some(first) = update.content.iter_mut().flatten().next() {
-            let shown = Box::new(std::mem::replace(first, ToolContent::Text(String::new())));
-            *first = ToolContent::Terminal { id, shown };
-        }
-    }
-
-    fn count_repetition(&mut self, update: &ToolCallUpdateEvent) {
-        let Some(call) = self.decider.log.open_call(&update.id) else { return };
-        let tool = self.decider.policy.context.tools.find(&call.name);
-        let spec = tool.as_ref().map(|tool| tool.spec());
-        // A look at running work is expected to find the same.
-        if spec.is_none_or(|spec| spec.background != BackgroundRole::Controls) {
-            self.repetition.call_ended(call, update, spec.map(|spec| spec.effect));
-        }
-    }
-
-    /// Background work that would end with the session, at the end of its last turn.
+    /// Background work that runs at the end of a turn, or has ended since the last request. Without another turn,
+    /// jobs count, too.
     fn background_at_end(&mut self) -> Background {
         let running = self.subagents.background().iter().filter(|agent| !agent.is_over());
         let agents: Vec<_> = running.cloned().collect();
-        if self.notes.has_ending || self.notes.warn_of_jobs(self.decider.log.turn(), &self.jobs.running()) {
+        let is_last = self.decider.policy.context.ends_with_turn;
+        if is_last
+            && (self.notes.endings.has_unseen()
+                || self.notes.warn_of_jobs(self.decider.log.turn(), &self.jobs.running()))
+        {
             return Background::News;
         }
         if agents.is_empty() { Background::Nothing } else { Background::Agents(agents) }
@@ -294,7 +278,9 @@ impl Actor {
         let grant = match decided {
             Decided::Final(authorization) => return authorization,
             Decided::Ask(facts) => {
-                return Authorization::Ask { last_seen: self.turns.last_seen(&facts.targets) };
+                let last_seen = self.turns.last_seen(&facts.targets);
+                let reads = CallFacts::of_tool(tool::READ_FILE, Effect::Read);
+                return Authorization::Ask { last_seen, files: Box::new(self.decider.files_of(reads)) };
             }
             Decided::Granted(grant) => grant,
         };
@@ -363,9 +349,9 @@ impl Actor {
             let reason = reason.stop_reason();
             self.decider.log.record(SessionEvent::Stop { reason }, None);
         }
-        self.requests.forget_transition_after(self.decider.log.turn());
+        self.requests.end_transition_after(self.decider.log.turn());
         self.switches.end_turn();
-        self.notes.deliver(&mut self.decider);
+        self.notes.deliver(&mut self.decider).await;
         self.decider.log.save().await;
         self.decider.log.signal_end(turns::outcome(&outcome));
         self.turns.reply(reply, outcome.clone(), command, &mut self.decider.log);
@@ -417,13 +403,21 @@ impl Actor {
         spawned
     }
 
-    pub(super) fn report(&mut self, report: SubagentReport) {
-        let Some(note) = self.subagents.handle(report, &mut self.gate, &mut self.decider.log) else { return };
-        self.notes.has_ending = true;
+    pub(super) async fn report(&mut self, report: SubagentReport) {
+        let Some(end) = self.subagents.handle(report, &mut self.gate, &mut self.decider.log) else { return };
         if !self.turns.is_running() {
-            self.notes.inform(format!("{note}\n\n"));
+            self.notes.inform(format!("{}\n\n", end.headline()));
         }
-        self.note_for_model(note);
+        self.background_ended(end).await;
+    }
+
+    /// During a turn, the model may look at the work before its next request.
+    pub(super) async fn background_ended(&mut self, end: BackgroundEnd) {
+        if self.turns.is_running() {
+            self.notes.endings.add(end);
+        } else if let Some(note) = end.note().await {
+            self.note_for_model(note);
+        }
     }
 
     /// Handles reports of sub-agents during `work`: the calls that `work` ends may need the client. An
@@ -433,7 +427,7 @@ impl Actor {
         loop {
             tokio::select! {
                 done = &mut work => return done,
-                Some(report) = self.subagents.next() => self.report(report),
+                Some(report) = self.subagents.next() => self.report(report).await,
             }
         }
     }

@@ -1,14 +1,19 @@
 //! The background jobs of a session.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::acp::ToolCallId;
 use crate::client::{BackgroundWork, EndedWork, SessionSignal};
-use crate::conversation::content::terminal_id;
+use crate::conversation::content::{ToolContent, terminal_id};
 use crate::error::AgentError;
+use crate::event::ToolCallUpdateEvent;
 use crate::lazy_channel::LazyChannel;
+use crate::session::SessionContext;
 use crate::session::event_log::EventLog;
+use crate::session::mode::decider::Decider;
+use crate::session::notes::endings::BackgroundEnd;
 use crate::text::first_line;
 use crate::tool::agent::background_list::{discarded_note, forget};
 use crate::tool::shell::job::OutputWatcher;
@@ -61,15 +66,29 @@ impl Jobs {
         discarded_note("jobs", &discarded)
     }
 
-    /// Shows a job to a client that lists background work: its output, and its end after that. Returns the id of the
-    /// job's terminal, which its call has announced.
+    /// Shows a job to a client that lists background work: its output, and its end after that. The call of the job
+    /// shows the job's terminal, which the call has announced.
     pub(crate) fn show(
         &mut self,
         job: &Job,
-        call: &ToolCallId,
-        log: &EventLog,
-        cwd: &std::path::Path,
-    ) -> String {
+        update: &mut ToolCallUpdateEvent,
+        decider: &Decider,
+        cwd: &Path,
+    ) {
+        let Decider { policy, log, .. } = decider;
+        let SessionContext { live, capabilities, .. } = *policy.context;
+        if !live || !capabilities.lists_background || !capabilities.shows_output {
+            return;
+        }
+        let id = self.begin(job, &update.id, log, cwd);
+        if let Some(first) = update.content.iter_mut().flatten().next() {
+            let shown = Box::new(std::mem::replace(first, ToolContent::Text(String::new())));
+            *first = ToolContent::Terminal { id, shown };
+        }
+    }
+
+    /// Returns the id of the job's terminal.
+    fn begin(&mut self, job: &Job, call: &ToolCallId, log: &EventLog, cwd: &Path) -> String {
         let terminal = terminal_id(log.id(), call);
         let work =
             BackgroundWork::Terminal { id: terminal.clone(), command: job.line.clone(), cwd: cwd.to_owned() };
@@ -92,20 +111,13 @@ impl Jobs {
         terminal
     }
 
-    /// Returns a note for the model, or `None` if the job ended on request.
-    pub(crate) async fn ended(&mut self, id: &str, log: &EventLog) -> Option<String> {
-        let job = self.list.iter().find(|job| job.id == id).cloned();
-        let snapshot = match &job {
-            Some(job) => job.snapshot().await,
-            None => None,
-        };
+    /// Returns the end of a job, or `None` if the job ended on request.
+    pub(crate) async fn ended(&mut self, id: &str, log: &EventLog) -> Option<BackgroundEnd> {
+        let job = self.list.iter().find(|job| job.id == id)?.clone();
+        let snapshot = job.snapshot().await;
         self.show_end(id, snapshot.as_ref(), log);
-        let JobSnapshot { written, end: Some(end), .. } = snapshot? else { return None };
-        let line = job?.line.lines().next().unwrap_or_default().to_owned();
-        end.is_unrequested().then(|| {
-            let how = end.describe(written == 0);
-            format!("The background job {id} ({line}) has ended: {how} view_background shows its output.")
-        })
+        let is_unrequested = snapshot?.end?.is_unrequested();
+        is_unrequested.then_some(BackgroundEnd::Job(job))
     }
 
     /// Shows the ends of listed jobs whose calls have been ended.

@@ -9,8 +9,9 @@ use tokio_util::sync::CancellationToken;
 use super::relay::{Heartbeat, SubagentOutput, SubagentReport};
 use crate::acp::{ContentBlock, SessionId, StopReason, ToolCallId};
 use crate::session::handle::{EndReason, PromptOptions};
+use crate::session::notes::endings::BackgroundEnd;
 use crate::session::{DEADLINE, SessionHandle};
-use crate::tool::agent::background::Finished;
+use crate::tool::agent::background::{BackgroundAgent, Finished};
 
 /// Time for a turn and its calls to end.
 const CLOSE: Duration = Duration::from_secs(3 * DEADLINE.as_secs());
@@ -35,7 +36,7 @@ impl Subagent {
     pub(crate) async fn work(
         self,
         cancel: CancellationToken,
-        note: impl FnOnce(&Finished) -> Option<String>,
+        background: Option<BackgroundAgent>,
     ) -> Finished {
         let Self {
             call,
@@ -98,10 +99,11 @@ impl Subagent {
         if finished.has_failed {
             finished.text = format!("The agent {agent} {}", finished.text);
         }
-        let note = note(&finished);
+        let end = |agent| BackgroundEnd::Agent { agent, finished: finished.clone() };
+        let background = background.map(end);
         // The parent session may have ended.
         let answer = finished.text.clone();
-        let _ = to.send(SubagentReport::Ended { call, note, answer, unfinished });
+        let _ = to.send(SubagentReport::Ended { call, background, answer, unfinished });
         finished
     }
 }

@@ -17,14 +17,16 @@ use crate::conversation::content::ToolContent;
 use crate::conversation::instructions::Instructions;
 use crate::conversation::question_text::CallPreview;
 use crate::event::{CallTitle, SessionEvent, ToolCallUpdateEvent};
-use crate::permission::{self, CallFacts};
+use crate::permission::{self, CallFacts, Effect};
 use crate::session::mode::ancestry::TurnChanges;
 use crate::session::mode::decider::Authorization;
 use crate::session::mode::exit;
 use crate::session::mode::switch::Proposed;
 use crate::text::first_sentence;
 use crate::tool::user::chat_question;
-use crate::tool::{CallAction, PreviewContext, Proposal, RunContext, ToolError, ToolOutput, ToolSpec};
+use crate::tool::{
+    CallAction, PreviewContext, Proposal, RunContext, ToolError, ToolOutput, ToolSpec, missing_outside,
+};
 use crate::workspace::{Changes, Journal};
 
 /// Time that a cancelled or overdue call may take to end.
@@ -32,7 +34,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 impl Turn {
     pub(super) async fn run_call(&self, call: Announced) -> Result<After, TurnError> {
-        let Announced { id, tool, title } = call;
+        let Announced { id, tool, may_run, title } = call;
         let facts = tool.as_ref().map(|(spec, prepared)| match prepared {
             Ok(call) => {
                 let outputs = self.workspace.outputs().folder().map(Path::to_owned);
@@ -40,7 +42,7 @@ impl Turn {
             }
             Err(_) => spec.facts(),
         });
-        let fits = tool.as_ref().is_some_and(|(_, prepared)| prepared.is_ok());
+        let fits = may_run && tool.as_ref().is_some_and(|(_, prepared)| prepared.is_ok());
         let mut answer = self
             .ask_actor(|reply| TurnMessage::Authorize {
                 call: id.clone(),
@@ -52,6 +54,7 @@ impl Turn {
         let (Some((spec, prepared)), Some(facts)) = (tool, facts) else {
             return self.refused(id, title, answer).await;
         };
+        let prepared = if may_run { prepared } else { Err(ToolError::not_offered(&spec.name)) };
         let prepared = match (prepared, &answer) {
             (Ok(prepared), _) => prepared,
             (Err(_), Authorization::Denied { .. } | Authorization::Cancelled) => {
@@ -60,14 +63,24 @@ impl Turn {
             (Err(_), _) if self.cancel.is_cancelled() => return Ok(After::Continue),
             (Err(error), _) => return self.failed(id, error.to_string()).await,
         };
-        if let Authorization::Ask { last_seen } = answer {
+        if let Authorization::Ask { last_seen, files } = answer {
+            // No user can allow what is not there.
+            if spec.effect == Effect::Read
+                && let Some(error) = missing_outside(&prepared.targets, *files, &self.workspace).await
+            {
+                return self.failed(id, error.to_string()).await;
+            }
             let preview_context = PreviewContext { client_io: self.client_io.for_call(&id), last_seen };
             let preview = prepared.preview.content(preview_context);
             let content = match within(preview, &self.cancel, &CancellationToken::new(), spec.timeout).await {
                 Ok(content) => content,
                 Err(error) => return self.failed_with(id, error).await,
             };
-            let preview = CallPreview { content, is_in_title: prepared.is_in_title };
+            let preview = CallPreview {
+                content,
+                is_in_title: prepared.is_in_title,
+                folder: self.workspace.cwd().to_owned(),
+            };
             answer = self
                 .ask_actor(|reply| TurnMessage::Ask {
                     call: id.clone(),
@@ -90,7 +103,8 @@ impl Turn {
                     let client_io = self.client_io.for_call(&id);
                     let journal = Journal::new(Some(Arc::clone(&self.intents)), changes.clone());
                     let context = RunContext { permit, progress: None, changes, journal, client_io };
-                    self.carry_out(id, &spec, |context| action.run(context, state), context, recording).await
+                    let call = AllowedCall { id, title, spec: &spec };
+                    self.carry_out(call, |context| action.run(context, state), context, recording).await
                 }
             },
             answer => self.refused(id, title, answer).await,
@@ -125,12 +139,12 @@ impl Turn {
 
     async fn carry_out<Run: Future<Output = Result<ToolOutput, ToolError>>>(
         &self,
-        id: ToolCallId,
-        spec: &ToolSpec,
+        call: AllowedCall<'_>,
         run: impl FnOnce(RunContext) -> Run,
         mut context: RunContext,
         recording: JoinHandle<()>,
     ) -> Result<After, TurnError> {
+        let AllowedCall { id, title, spec } = call;
         let (cancel, denied) = (context.permit.cancel.clone(), context.permit.denied.clone());
         let withdrawn = context.permit.withdrawn.clone();
         let instruction_files = context.permit.instruction_files.take();
@@ -147,7 +161,7 @@ impl Turn {
                 let question = (!output.questions.is_empty()).then(|| chat_question::text(&output.questions));
                 let seen = output.seen.iter().map(|(path, _)| path.as_path());
                 let instructions = nearby_instructions::read(&self.workspace, instruction_files, seen).await;
-                self.finish(id, output, instructions).await?;
+                self.finish(EndedCall { id, title, output, instructions }).await?;
                 Ok(question.map_or(After::Continue, |text| After::Stop(text.into())))
             }
             Err(error) if denied.is_cancelled() && !self.cancel.is_cancelled() => {
@@ -169,12 +183,8 @@ impl Turn {
         Ok(())
     }
 
-    pub(super) async fn finish(
-        &self,
-        id: ToolCallId,
-        output: ToolOutput,
-        instructions: Vec<Instructions>,
-    ) -> Result<(), TurnError> {
+    pub(super) async fn finish(&self, call: EndedCall) -> Result<(), TurnError> {
+        let EndedCall { id, title, output, instructions } = call;
         let ToolOutput { mut text, mut content, seen, shown, plan, job, questions, exit_code, warnings } =
             output;
         text.push_str(&scaled_images::fit_result(&mut content).await);
@@ -182,9 +192,12 @@ impl Turn {
             self.post_event(SessionEvent::Plan { entries }).await?;
         }
         let content = if content.is_empty() { vec![ToolContent::text(&text)] } else { content };
-        let has_failed = exit_code.is_some_and(|code| code != 0);
+        let failure = exit_code.filter(|code| *code != 0);
+        // For clients that show neither the status nor the content.
+        let marked = failure.zip(title).map(|(code, title)| title.marked(&format!(" (exit {code})")));
         let update = ToolCallUpdateEvent {
-            status: if has_failed { ToolCallStatus::Failed } else { ToolCallStatus::Completed },
+            status: if failure.is_some() { ToolCallStatus::Failed } else { ToolCallStatus::Completed },
+            title: marked,
             content: Some(content),
             result: Some(text),
             exit_code,
@@ -224,7 +237,7 @@ impl Turn {
         title: Option<CallTitle>,
         answer: Authorization,
     ) -> Result<After, TurnError> {
-        let marked = |mark: &str| title.map(|title| CallTitle { text: title.text + mark, ..title });
+        let marked = |mark: &str| title.map(|title| title.marked(mark));
         match answer {
             Authorization::Denied { rule, message, too_often } => {
                 let mut update = ToolCallUpdateEvent {
@@ -254,6 +267,22 @@ impl Turn {
             | Authorization::Invalid => Ok(After::Continue),
         }
     }
+}
+
+/// A call that has run, with the result of its tool.
+pub(super) struct EndedCall {
+    pub id: ToolCallId,
+    /// `None` if no failure has to be in the title.
+    pub title: Option<CallTitle>,
+    pub output: ToolOutput,
+    pub instructions: Vec<Instructions>,
+}
+
+/// A call that the session allows.
+struct AllowedCall<'a> {
+    id: ToolCallId,
+    title: Option<CallTitle>,
+    spec: &'a ToolSpec,
 }
 
 async fn keep(

@@ -10,7 +10,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use crate::acp::SessionModeId;
 use crate::event::{ToolCallEvent, ToolCallUpdateEvent};
 use crate::permission::Effect;
+use crate::session::mode::decider::Decider;
 use crate::text::{counted, first_line, shorten};
+use crate::tool::agent::background::BackgroundRole;
 use crate::tool::user::chat_question::{self, ChatQuestion};
 
 /// Repetitions after which the model gets a note.
@@ -65,12 +67,17 @@ pub(crate) enum Brake {
 }
 
 impl Repetition {
-    pub(crate) fn call_ended(
-        &mut self,
-        call: &ToolCallEvent,
-        update: &ToolCallUpdateEvent,
-        effect: Option<Effect>,
-    ) {
+    /// Counts the end of a call. A look at running work is expected to find the same.
+    pub(crate) fn count(&mut self, update: &ToolCallUpdateEvent, decider: &Decider) {
+        let Some(call) = decider.log.open_call(&update.id) else { return };
+        let tool = decider.policy.context.tools.find(&call.name);
+        let spec = tool.as_ref().map(|tool| tool.spec());
+        if spec.is_none_or(|spec| spec.background != BackgroundRole::Controls) {
+            self.call_ended(call, update, spec.map(|spec| spec.effect));
+        }
+    }
+
+    fn call_ended(&mut self, call: &ToolCallEvent, update: &ToolCallUpdateEvent, effect: Option<Effect>) {
         let Some(result) = &update.result else { return };
         let arguments = call.arguments.to_string();
         let call_text = shorten(&format!("{} {arguments}", call.name), SHOWN).into_owned();

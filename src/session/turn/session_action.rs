@@ -2,6 +2,7 @@
 //!
 //! A sub-agent keeps the call's permit until it has ended, so a mode that denies delegation ends it.
 
+use super::call::EndedCall;
 use super::message::TurnMessage;
 use crate::acp::ToolCallId;
 use crate::conversation::content::ToolContent;
@@ -36,7 +37,7 @@ pub(crate) async fn run(
             let (cancel, denied) = (permit.cancel.clone(), permit.denied.clone());
             let withdrawn = permit.withdrawn.clone();
             session = Some(subagent.session.clone());
-            let mut finished = subagent.work(cancel, |_| None).await;
+            let mut finished = subagent.work(cancel, None).await;
             drop(permit);
             if denied.is_cancelled() && !turn.cancel.is_cancelled() {
                 finished.text.push_str("\nThe session's mode has changed and does not allow this call.");
@@ -58,9 +59,7 @@ pub(crate) async fn run(
                     background.stop.cancelled().await;
                     cancel.cancel();
                 };
-                let mut done = std::pin::pin!(
-                    subagent.work(cancel.clone(), |finished| { Some(Spawned::note(&background, finished)) })
-                );
+                let mut done = std::pin::pin!(subagent.work(cancel.clone(), Some(background.clone())));
                 let finished = tokio::select! {
                     finished = &mut done => finished,
                     () = stop => done.await,
@@ -73,7 +72,7 @@ pub(crate) async fn run(
         // Deterministic runs have no background work.
         Spawned::Background(subagent, background, status) => {
             session = Some(subagent.session.clone());
-            let finished = subagent.work(permit.cancel.clone(), |_| None).await;
+            let finished = subagent.work(permit.cancel.clone(), None).await;
             status.send_modify(|status| status.end = Some(finished.clone()));
             drop(permit);
             let text = format!("{} ran as {}:\n{}", background.agent, background.id, finished.text);
@@ -90,6 +89,7 @@ pub(crate) async fn run(
     let parts = [plan.as_str(), &text].into_iter().filter(|part| !part.is_empty());
     let session = session.map(ToolContent::Session);
     let content = session.into_iter().chain(parts.map(ToolContent::text)).collect();
-    turn.finish(id, ToolOutput { text, content, ..ToolOutput::default() }, Vec::new()).await?;
+    let output = ToolOutput { text, content, ..ToolOutput::default() };
+    turn.finish(EndedCall { id, title: None, output, instructions: Vec::new() }).await?;
     Ok(After::Continue)
 }

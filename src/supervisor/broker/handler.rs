@@ -160,7 +160,11 @@ impl<'a> CallHandler<'a> {
     }
 
     fn change(&self, object: &FileReference, change: &AttributeChange) -> Result<(), EarlyEnd> {
-        let file = self.broker.roots.file(&self.tracee, object, ResolveFlags::empty())?.ok_or(Errno::PERM)?;
+        let Some(file) = self.broker.roots.file(&self.tracee, object, ResolveFlags::empty())? else {
+            // Programs give a new terminal to its user, who has it already.
+            let is_done = self.broker.terminals.has_attributes(object, change, &self.tracee);
+            return if is_done { Ok(()) } else { Err(Errno::PERM.into()) };
+        };
         if file.area.is_brokered() && !self.broker.memory.owns(&file.stat) {
             if self.policy == BrokerPolicy::Nothing {
                 return Err(Errno::PERM.into());

@@ -10,10 +10,12 @@ use std::sync::{Mutex, PoisonError};
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 
 use super::area::Area;
+use super::network_call::{NetworkCall, network_call};
 use super::notification::SuspendedCall;
 use super::operation::{self, CallPath, FileOperation, FileReference};
 use super::resolve::{self, Roots};
 use super::tracee::{self, Tracee};
+use super::unix_address::{self, UnixAddress};
 use crate::sandbox;
 use crate::supervisor::protocol::RefusalKind;
 
@@ -57,6 +59,9 @@ pub(super) fn always_refused(call: &SuspendedCall) -> Option<RefusalKind> {
 /// The kind and path of a change that the call, if it runs, makes without the sandbox. `None` for other calls, and for
 /// those that fail without the sandbox, too.
 pub(super) fn refused_change(tracee: &Tracee<'_>, roots: &Roots) -> Option<(RefusalKind, PathBuf)> {
+    if let Some(NetworkCall::Bind) = network_call(tracee.call) {
+        return refused_socket(tracee, roots);
+    }
     let memory = |address, length| tracee.memory(address, length);
     let operation = operation::operation(tracee.call, &memory)?;
     let changed = match &operation {
@@ -82,6 +87,13 @@ pub(super) fn refused_change(tracee: &Tracee<'_>, roots: &Roots) -> Option<(Refu
     let entries: Option<Vec<Entry>> = changed.iter().map(|operand| operand.entry(tracee)).collect();
     let entries = entries.filter(|entries| entries.iter().all(|entry| entry.is_permitted))?;
     entries.into_iter().find_map(|entry| Some((kind(&entry.path, roots)?, entry.path)))
+}
+
+fn refused_socket(tracee: &Tracee<'_>, roots: &Roots) -> Option<(RefusalKind, PathBuf)> {
+    let UnixAddress::Path(path) = unix_address::read(tracee).ok()? else { return None };
+    let at = CallPath { folder: None, path };
+    let entry = Operand { at: &at, need: Need::New }.entry(tracee).filter(|entry| entry.is_permitted)?;
+    Some((kind(&entry.path, roots)?, entry.path))
 }
 
 /// `None` if Landlock allows changing the file, or the policy does.

@@ -14,14 +14,14 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::process::{self, Pid, Signal};
 
 use mappings::{MappedFile, SharedMappings};
 
 use super::caller;
-use super::resolve::{FileIdentity, identity};
+use super::resolve::{FileIdentity, identity, is_same};
 use super::tracee::{self, own_path};
 use crate::kernel;
 use crate::supervisor::children::descendants;
@@ -55,6 +55,9 @@ pub(super) struct HandedOver {
     files: HashMap<FileIdentity, OwnedFd>,
     /// Named pipes. No lease tells whether they have a writer. Kept open, so that no other has the number.
     pipes: HashMap<FileIdentity, OwnedFd>,
+    /// New files in caches, which nothing needs while they are unfinished.
+    disposable: HashSet<FileIdentity>,
+    caches: Vec<PathBuf>,
     prune_at: usize,
     /// Set if the file system of a file cannot tell whether it has a writer.
     is_unknown: bool,
@@ -62,7 +65,14 @@ pub(super) struct HandedOver {
 
 impl Default for HandedOver {
     fn default() -> Self {
-        Self { files: HashMap::new(), pipes: HashMap::new(), prune_at: PRUNE_AT, is_unknown: false }
+        Self {
+            files: HashMap::new(),
+            pipes: HashMap::new(),
+            disposable: HashSet::new(),
+            caches: Vec::new(),
+            prune_at: PRUNE_AT,
+            is_unknown: false,
+        }
     }
 }
 
@@ -85,9 +95,17 @@ enum Writers {
 }
 
 impl HandedOver {
-    /// Remembers a file before it is handed over.
-    pub(super) fn add(&mut self, file: &OwnedFd) -> Result<(), Errno> {
+    pub(super) fn limit_caches(&mut self, caches: Vec<PathBuf>) {
+        self.caches = caches;
+    }
+
+    /// Remembers a file before it is handed over. `is_new` is true if the call has made it.
+    pub(super) fn add(&mut self, file: &OwnedFd, is_new: bool) -> Result<(), Errno> {
         let identity = identity(file)?;
+        if !is_new {
+            // Another opening may complete it.
+            self.disposable.remove(&identity);
+        }
         if self.files.contains_key(&identity) {
             return Ok(());
         }
@@ -96,8 +114,17 @@ impl HandedOver {
             self.prune_at = PRUNE_AT.max(2 * self.files.len());
         }
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        self.files.insert(identity, rustix::fs::open(own_path(file), flags, Mode::empty())?);
+        let path_descriptor = rustix::fs::open(own_path(file), flags, Mode::empty())?;
+        if is_new && self.is_in_cache(&path_descriptor) {
+            self.disposable.insert(identity);
+        }
+        self.files.insert(identity, path_descriptor);
         Ok(())
+    }
+
+    fn is_in_cache(&self, file: &OwnedFd) -> bool {
+        let path = tracee::name_of(file).unwrap_or_default();
+        self.caches.iter().any(|cache| path.starts_with(cache))
     }
 
     /// Remembers a named pipe before it is handed over.
@@ -129,13 +156,24 @@ impl HandedOver {
                 false
             }
         });
-        if may_be_mapped.is_empty() {
-            return;
+        if !may_be_mapped.is_empty() {
+            // From here on, none of these files can be mapped anew.
+            let mappings = SharedMappings::of_descendants();
+            for identity in may_be_mapped {
+                self.files.retain(|found, file| *found != identity || mappings.may_have(file));
+            }
         }
-        // From here on, none of these files can be mapped anew.
-        let mappings = SharedMappings::of_descendants();
-        for identity in may_be_mapped {
-            self.files.retain(|found, file| *found != identity || mappings.may_have(file));
+        self.disposable.retain(|identity| self.files.contains_key(identity));
+    }
+
+    /// Deletes unfinished files of caches, so that their writers can go on: what a file without a name gets, nobody
+    /// reads. The policy lets no process move them meanwhile.
+    fn dispose(&mut self) {
+        for identity in std::mem::take(&mut self.disposable) {
+            if let Some(file) = self.files.get(&identity).filter(|file| self.is_in_cache(file)) {
+                // Otherwise the writer is killed.
+                let _ = delete(file);
+            }
         }
     }
 
@@ -171,6 +209,7 @@ impl HandedOver {
                 return Revoked { ended, is_complete: false };
             }
             if elapsed > GRACE {
+                self.dispose();
                 let written: Vec<_> = self.written().into_iter().chain(pipes).collect();
                 for (holder, path) in holders(&written) {
                     if killed.insert(holder) {
@@ -203,6 +242,20 @@ impl WrittenFile {
     fn file(file: &OwnedFd) -> Self {
         Self { mapped: mappings::listed(file), ..Self::pipe(file) }
     }
+}
+
+/// Deletes the only name of a file.
+fn delete(file: &OwnedFd) -> Result<(), Errno> {
+    let path = tracee::name_of(file)?;
+    let (folder, name) = path.parent().zip(path.file_name()).ok_or(Errno::NOENT)?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = rustix::fs::openat2(CWD, folder, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    let (named, stat) =
+        (rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?, rustix::fs::fstat(file)?);
+    if !is_same(&named, &stat) || stat.st_nlink != 1 {
+        return Err(Errno::STALE);
+    }
+    rustix::fs::unlinkat(&folder, name, AtFlags::empty())
 }
 
 fn is_named(file: &OwnedFd) -> bool {

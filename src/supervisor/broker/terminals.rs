@@ -7,10 +7,12 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::pty;
 
+use super::operation::{AttributeChange, FileReference};
+use super::resolve::is_same;
 use super::tracee::{Tracee, own_path};
 use crate::sandbox::controlling_terminal;
 
@@ -79,6 +81,40 @@ impl Terminals {
         // In a container, the terminal may have no name.
         if let Ok(end) = rustix::fs::open(name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
             self.ends.lock().unwrap_or_else(PoisonError::into_inner).insert(number, end);
+        }
+    }
+
+    /// Returns true for a change that gives a terminal of the command the owner or the mode that it has.
+    pub(super) fn has_attributes(
+        &self,
+        object: &FileReference,
+        change: &AttributeChange,
+        tracee: &Tracee<'_>,
+    ) -> bool {
+        self.stat(object, tracee).is_some_and(|stat| match change {
+            AttributeChange::Owner(user, group) => {
+                user.is_none_or(|user| user == stat.st_uid) && group.is_none_or(|group| group == stat.st_gid)
+            }
+            AttributeChange::Mode(mode) => mode & 0o7777 == stat.st_mode & 0o7777,
+            _ => false,
+        })
+    }
+
+    /// `None` if it is no terminal of the command.
+    fn stat(&self, object: &FileReference, tracee: &Tracee<'_>) -> Option<Stat> {
+        let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut existing = ends.iter().filter(|(_, end)| exists(end));
+        match object {
+            FileReference::Path { place, .. } => {
+                let Terminal::Numbered(named) = Terminal::named(&place.path)? else { return None };
+                let (_, end) = existing.find(|(number, _)| **number == named)?;
+                rustix::fs::fstat(end).ok()
+            }
+            FileReference::Descriptor(number) => {
+                let stat = rustix::fs::fstat(tracee.descriptor(*number).ok()?).ok()?;
+                let is_end = |end: &OwnedFd| rustix::fs::fstat(end).is_ok_and(|end| is_same(&end, &stat));
+                existing.any(|(_, end)| is_end(end)).then_some(stat)
+            }
         }
     }
 

@@ -43,6 +43,27 @@ fn answers_count_after_the_question_was_readable() {
 }
 
 #[test]
+fn answer_closes_the_panel_also_if_the_key_has_opened_it() {
+    let (mut panel, start) = (panel(), Instant::now());
+    let later = start + READING_TIME;
+    for (is_answered, closes) in [(true, PanelEffect::Close), (false, PanelEffect::None)] {
+        panel.report(question(7), start);
+        panel.open(false, start);
+        if is_answered {
+            panel.key(PressedKey::Char('1'), later);
+        }
+        assert_eq!(panel.report(TerminalReport::Closed(7), later), closes, "{is_answered}");
+        panel.answered = None;
+    }
+    // Another question is open.
+    panel.report(question(8), start);
+    panel.report(question(9), start);
+    panel.open(false, start);
+    panel.key(PressedKey::Char('1'), later);
+    assert_eq!(panel.report(TerminalReport::Closed(8), later), PanelEffect::None);
+}
+
+#[test]
 fn next_question_takes_no_key_of_the_one_before() {
     let (mut panel, start) = (panel(), Instant::now());
     panel.report(question(1), start);

@@ -80,9 +80,10 @@ fn check(change: &str, name: &[u8], program: &[u8]) {
     let case = format!("{change} {name:?} {program:?}: {text}\n{told}");
     let is_hidden = |c: char| is_unseen(c) && c != '\n';
     assert!(!text.chars().chain(told.chars()).any(is_hidden), "{case}");
-    // Three lines of greeting, a title, a line of details, and the answers.
-    let answers: Vec<_> = shown[5..shown.len() - 1].to_vec();
-    assert!(shown[3].ends_with('?') && shown[4].starts_with("  | By the program "), "{case}");
+    // Three lines of greeting, a title, lines of details, and the answers.
+    let details = shown[4..].iter().take_while(|line| line.starts_with("  | ")).count();
+    let answers: Vec<_> = shown[4 + details..shown.len() - 1].to_vec();
+    assert!(shown[3].ends_with('?'), "{case}");
     assert!((3..=6).contains(&answers.len()), "{case}");
     for (index, answer) in answers.iter().enumerate() {
         assert!(answer.starts_with(&format!("  {} ", index + 1)), "{case}");

@@ -76,6 +76,10 @@ fn program_runs_under_the_mode_and_keeps_its_streams() {
     assert_eq!(code, Some(126), "{messages}");
     let (_, _, messages) = place.run(&["run", "--mode", "plan", "--", "true"]);
     assert!(messages.contains("The program true is sandboxed: in plan mode"), "{messages}");
+    let binary = env!("CARGO_BIN_EXE_modegate");
+    let within = ["run", "--mode", "code", "--", binary, "run", "--mode", "plan", "--", "true"];
+    let (_, _, messages) = place.run(&within);
+    assert!(messages.contains("it runs in Modegate already"), "{messages}");
     let (code, _, messages) = place.run(&["run", "--mode", "nowhere", "--", "true"]);
     assert!(code == Some(2) && messages.contains("ask, plan, code"), "{messages}");
 }
@@ -295,23 +299,23 @@ fn questions_are_answered_in_another_terminal() {
         |end: &str| shown.by_ref().find(|line| line.contains(end)).unwrap_or_else(|| panic!("{end}"));
     until("sh runs in ask mode");
     until("Create a (sh)?");
-    until("  4 Reject");
+    until("  5 Reject");
     assert!(!place.work().join("a").exists(), "before the answer");
     answers.write_all(b"9\n1\n").unwrap();
-    until("Type a number from 1 to 5");
+    until("Type a number from 1 to 6");
     until("The question has just appeared.");
     assert!(!place.work().join("a").exists(), "typed too early");
     std::thread::sleep(READING_TIME);
     answers.write_all(b"1\n").unwrap();
     running.wait_for("wrote a");
     until("Create b (sh)?");
-    until("  9 Reject");
+    until(" 11 Reject");
     std::thread::sleep(READING_TIME);
     // The answer to the first question.
     answers.write_all(b"1\n").unwrap();
-    until("Type a number from 6 to 10");
+    until("Type a number from 7 to 12");
     assert!(!place.work().join("b").exists(), "an answer to another question");
-    answers.write_all(b"9\n").unwrap();
+    answers.write_all(b"11\n").unwrap();
     running.wait_for("no b");
     running.wait_for("end");
     until("The program has ended.");

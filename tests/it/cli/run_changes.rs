@@ -148,7 +148,7 @@ fn several_questions_are_a_list() {
     let shown = terminal.wait_for("Question 2 of 2");
     let first = if shown.contains("1 Create a") { "a" } else { "b" };
     std::thread::sleep(READING_TIME);
-    terminal.send("4");
+    terminal.send("5");
     terminal.wait_for(&format!("Create {first} (sh)?"));
     std::thread::sleep(READING_TIME);
     terminal.send("1");
@@ -156,7 +156,7 @@ fn several_questions_are_a_list() {
     terminal.wait_for("Question 1 of 2");
     std::thread::sleep(READING_TIME);
     // All changes.
-    terminal.send("3");
+    terminal.send("4");
     terminal.wait_for("end");
     assert!(terminal.end().success());
     let exists = |name: &str| place.work().join(name).exists();
@@ -182,8 +182,7 @@ fn settings_of_the_user_choose_the_key_and_the_signal() {
     terminal.wait_for("Create a (sh)?");
     std::thread::sleep(READING_TIME);
     terminal.send("1");
-    terminal.wait_for("refused acts");
-    terminal.send("q");
+    terminal.wait_for(CLOSED);
     terminal.wait_for("wrote");
     assert!(terminal.end().success());
     assert!(!terminal.has_shown("\x1b]2;"), "the title stays");

@@ -107,6 +107,58 @@ fn screen_is_the_same_after_the_panel() {
     }
 }
 
+/// Programs such as claude save the cursor, and draw from there. The terminal has shown other lines before.
+#[test]
+fn cursor_is_in_its_place_after_the_panel() {
+    let place = Place::new();
+    let script = "printf '\\0337prompt: '; read line; printf '\\0338at the start'; read line";
+    std::fs::write(place.work().join("script"), script).unwrap();
+    let run = format!("{} run --mode plan -- sh script", env!("CARGO_BIN_EXE_modegate"));
+    let outer = format!("for i in 1 2 3 4 5 6; do echo line $i; done; exec {run}");
+    let command = place.modegate(&[]);
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &outer]).current_dir(place.work());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    let mut terminal = TestTerminal::start(&shell);
+    terminal.wait_for("prompt: ");
+    terminal.send(KEY);
+    terminal.wait_for("plan mode");
+    terminal.send("q");
+    terminal.wait_for(CLOSED);
+    terminal.wait_for("\x1b[?25h");
+    terminal.line("typed");
+    terminal.wait_for("at the start");
+    let mut emulator = vt100::Parser::new(24, 80, 0);
+    emulator.process(&terminal.output);
+    let lines: Vec<String> = emulator.screen().rows(0, 80).collect();
+    for number in 1..=6 {
+        assert!(lines.contains(&format!("line {number}")), "{lines:#?}");
+    }
+    // Over "prompt: typed".
+    assert!(lines.contains(&"at the startd".to_owned()), "{lines:#?}");
+    terminal.line("");
+    assert!(terminal.end().success());
+}
+
+/// The line that names the key comes before the program can draw, and fits a terminal of 80 columns.
+#[test]
+fn line_at_the_start_is_first() {
+    let place = Place::new();
+    for _ in 0..5 {
+        let mut terminal = place.in_terminal(&["--mode", "plan"], "stty raw; printf drawn; stty -raw");
+        let line = terminal.wait_for("drawn");
+        let line = line.lines().find(|line| line.contains("opens panel")).unwrap_or_default().to_owned();
+        assert!(line.starts_with("modegate: Ctrl-] opens panel \""), "{line:?}");
+        assert!(line.contains("plan mode, changes fail; ") && line.trim_end().len() < 80, "{line:?}");
+        assert!(terminal.end().success());
+    }
+}
+
 /// GNU screen ignores the alternate screen by default.
 #[test]
 fn screen_comes_back_in_a_terminal_with_one_screen() {
@@ -184,7 +236,7 @@ fn question_is_answered_in_the_panel() {
     terminal.wait_for("wrote a");
     terminal.wait_for("Create b (sh)?");
     std::thread::sleep(READING_TIME);
-    terminal.send("4");
+    terminal.send("5");
     terminal.wait_for("no b");
     terminal.line("typed");
     terminal.wait_for("got typed");
@@ -272,7 +324,7 @@ fn key_reaches_the_program_if_it_is_typed_twice_or_is_another() {
 fn panel_has_the_words_of_the_start() {
     let place = Place::new();
     let mut terminal = place.in_terminal(&["--mode", "plan"], "echo ready; read line");
-    terminal.wait_for("opens the panel \"");
+    terminal.wait_for("modegate: Ctrl-] opens panel \"");
     let words = terminal.wait_for("\"");
     assert_eq!(words.split(' ').count(), 2, "{words}");
     terminal.wait_for("ready");
@@ -335,8 +387,7 @@ fn question_can_ring_the_bell_instead() {
     terminal.wait_for("Create a (sh)?");
     std::thread::sleep(READING_TIME);
     terminal.send("1");
-    terminal.wait_for("runs in ask mode");
-    terminal.send("q");
+    terminal.wait_for(CLOSED);
     terminal.wait_for("wrote a");
     assert!(terminal.end().success());
 }

@@ -17,6 +17,21 @@ use crate::support::user_terminal::TestTerminal;
 /// A time in which a program that is not stopped would go on.
 const MOMENT: Duration = Duration::from_millis(400);
 
+/// Programs such as GNU screen give their terminal the owner and the mode that it has.
+#[test]
+fn terminal_keeps_its_owner_and_mode() {
+    let place = Place::new();
+    let script = "tty=$(tty); chown $(stat -c %u:%g $tty) $tty && chmod $(stat -c %a $tty) $tty && echo kept
+                  chown 12345 $tty 2>/dev/null || echo no owner; chmod 777 $tty 2>/dev/null || echo no mode";
+    for mode in ["plan", "code"] {
+        let mut terminal = place.hosted(mode, script);
+        terminal.wait_for("kept");
+        terminal.wait_for("no owner");
+        terminal.wait_for("no mode");
+        assert!(terminal.end().success());
+    }
+}
+
 impl Place {
     fn script(&self, name: &str, text: &str) {
         std::fs::write(self.work().join(name), text).unwrap();

@@ -35,7 +35,7 @@ run_over_version_2! {
         each_mode_offers_exactly_these_tools_to_every_agent,
         tools_of_the_first_request_are_few_and_lean,
         reminder_names_only_offered_tools,
-        first_turn_in_ask_names_asked_and_free_calls,
+        every_request_in_ask_names_asked_and_free_calls,
         load_resume_and_list_return_the_current_mode,
         mode_of_unknown_sessions_cannot_be_changed,
         mode_prompt_is_trimmed_inside_the_reminder,

@@ -188,11 +188,14 @@ async fn refused_calls_say_so_in_title_and_text_also_after_a_load() {
 
 #[tokio::test]
 async fn command_that_fails_is_failed_with_its_output_also_after_a_load() {
-    for (command, status, code) in [("echo out; exit 3", "failed", 3), ("echo out", "completed", 0)] {
+    for (command, status, code, title) in [
+        ("echo out; exit 3", "failed", 3, "echo out; exit 3 (exit 3)"),
+        ("echo out", "completed", 0, "echo out"),
+    ] {
         let mut client = EditorClient::named_with("code", "another", json!({})).await;
         let calls = live_and_loaded(&mut client, &[("shell", json!({ "command": command }))]).await;
-        let [_, shown_status, _, output] = &calls["call_1_1"];
-        assert_eq!(shown_status, status, "{command}");
+        let [shown_title, shown_status, _, output] = &calls["call_1_1"];
+        assert_eq!((shown_title, shown_status), (&json!(title), &json!(status)), "{command}");
         assert_eq!(output["exitCode"], code, "{command}");
         assert!(output["output"].as_str().unwrap().starts_with("out\n"), "{output}");
         // For the model, the call is no error.

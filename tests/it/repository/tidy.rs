@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
-const LAYERS: [(&str, &[&str]); 80] = [
+const LAYERS: [(&str, &[&str]); 82] = [
     ("acp", &[]),
     (
         "agent",
@@ -112,6 +112,7 @@ const LAYERS: [(&str, &[&str]); 80] = [
     ("external_agent/session/retained_context", &[]),
     ("external_agent/settings_text", &[]),
     ("external_agent/sockets", &[]),
+    ("folder_removal", &[]),
     ("headless", &["acp", "agent", "client", "conversation", "model", "permission", "session"]),
     ("http", &[]),
     ("ids", &["acp"]),
@@ -131,7 +132,7 @@ const LAYERS: [(&str, &[&str]); 80] = [
     ("platform", &[]),
     ("policy", &["mode", "permission", "agents", "server", "yaml_error"]),
     ("path_bytes", &[]),
-    ("process", &["git_folder", "kernel", "sandbox", "supervisor"]),
+    ("process", &["folder_removal", "git_folder", "kernel", "sandbox", "supervisor"]),
     ("agents", &["external_agent/definition", "mode", "model"]),
     ("rpc", &["acp", "agent", "client", "conversation", "error", "json_rpc", "session", "transport"]),
     ("sandbox", &["kernel"]),
@@ -141,6 +142,7 @@ const LAYERS: [(&str, &[&str]); 80] = [
     ("session/command/user_command", &["front_matter", "yaml_error"]),
     ("conversation/compaction", &["acp", "model"]),
     ("conversation/fitting", &["model"]),
+    ("conversation/superseded", &["model"]),
     ("conversation/acp_updates", &["acp", "client", "conversation/content", "event", "model"]),
     ("session/options", &["acp", "mode", "model", "agents"]),
     ("conversation/history", &["acp", "conversation", "event", "model"]),
@@ -164,7 +166,7 @@ const LAYERS: [(&str, &[&str]); 80] = [
             "workspace",
         ],
     ),
-    ("supervisor", &["file_lock", "kernel", "path_bytes", "sandbox"]),
+    ("supervisor", &["file_lock", "folder_removal", "kernel", "path_bytes", "sandbox"]),
     ("supervisor/record", &["path_bytes"]),
     ("telemetry", &[]),
     ("terminal_host", &["kernel", "process", "supervisor/protocol", "terminal_run"]),
@@ -453,7 +455,10 @@ const PARTS: [(&str, &[&str]); 13] = [
     ("session/handle", &["session/insertion", "session/options", "session/session_snapshot"]),
     ("session/notes", &["session/event_log", "session/mode"]),
     ("session/servers", &["session/event_log", "session/mode", "session/notes"]),
-    ("session/subagent", &["session/event_log", "session/handle", "session/mode", "session/options"]),
+    (
+        "session/subagent",
+        &["session/event_log", "session/handle", "session/mode", "session/notes", "session/options"],
+    ),
     (
         "session/turn",
         &[
@@ -501,7 +506,7 @@ const PARTS: [(&str, &[&str]); 13] = [
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 121] = [
+const PURE: [&str; 128] = [
     "acp",
     "audit",
     "chain",
@@ -574,9 +579,11 @@ const PURE: [&str; 121] = [
     "conversation/open_calls",
     "conversation/neutralise",
     "conversation/fitting",
+    "conversation/superseded",
     "conversation/prompt_block",
     "conversation/reminder",
     "conversation/reminder/claims",
+    "conversation/reminder/placement",
     "rpc/negotiation",
     "rpc/v2/encoder",
     "rpc/v2/patch",
@@ -587,6 +594,10 @@ const PURE: [&str; 121] = [
     "skill",
     "store/entry",
     "text",
+    "tool/foreign_call",
+    "tool/foreign_call/convert",
+    "tool/foreign_call/table",
+    "tool/json_repair",
     "tool/edit/apply_patch/begin_patch",
     "tool/edit/apply_patch/hunk",
     "tool/edit/apply_patch/names",
@@ -610,6 +621,7 @@ const PURE: [&str; 121] = [
     "tool/shell/command_line/literal",
     "tool/content",
     "tool/file/encoding",
+    "headless/denials",
     "tool/edit/text_match",
     "tool/web/fetch/markdown",
     "tool/mcp/schema_repair",
@@ -626,7 +638,7 @@ const PURE: [&str; 121] = [
 ];
 
 /// Libraries, and the only modules that may name them.
-const LIBRARIES: [(&str, &[&str]); 41] = [
+const LIBRARIES: [(&str, &[&str]); 42] = [
     ("agent_client_protocol_schema", &["acp"]),
     ("anyhow", &["main", "cli", "config", "headless", "terminal_run"]),
     ("jiff", &["ids", "model/remote", "conversation/system_prompt"]),
@@ -663,7 +675,10 @@ const LIBRARIES: [(&str, &[&str]); 41] = [
     ),
     ("landlock", &["sandbox"]),
     ("libc", &["kernel", "sandbox", "supervisor/broker"]),
-    ("rustix", &["kernel", "platform/unix", "process", "supervisor", "terminal_host"]),
+    (
+        "rustix",
+        &["kernel", "platform/unix", "process", "sandbox/linux/own_network", "supervisor", "terminal_host"],
+    ),
     ("bytes", &["http", "model/remote"]),
     ("cap_std", &["bounded_file", "platform", "process/hard_links", "workspace"]),
     ("cap_fs_ext", &["bounded_file", "platform", "process/hard_links", "workspace"]),
@@ -682,6 +697,7 @@ const LIBRARIES: [(&str, &[&str]); 41] = [
             "sandbox/denied_reads",
         ],
     ),
+    ("grep_matcher", &["tool/file/search_files", "model/offline/keywords"]),
     ("grep_searcher", &["tool/file/search_files"]),
     ("html5gum", &["tool/web/fetch/markdown"]),
     (
@@ -719,11 +735,12 @@ const LIBRARIES: [(&str, &[&str]); 41] = [
             "external_agent/settings_text",
             "session/command/user_command",
             "skill",
+            "tool/edit/syntax",
             "yaml_error",
         ],
     ),
     ("strsim", &["mode/definition", "tool/file/near_path"]),
-    ("toml", &["external_agent/settings_text"]),
+    ("toml", &["external_agent/settings_text", "tool/edit/syntax"]),
     (
         "std::env",
         &["config", "process/plain", "process/shell", "sandbox/macos", "supervisor/command_process"],

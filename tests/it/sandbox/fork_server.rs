@@ -193,7 +193,7 @@ async fn two_hundred_parallel_commands_leave_nothing() {
         let line = format!("setsid sh -c 'echo {number}; exec sleep 1000' & read -r _ < /dev/null; wait");
         let line = if number % 4 == 0 { format!("echo {number}") } else { line };
         let confinement = if number % 2 == 0 {
-            Confinement::ReadOnly { read: read.clone(), denied: None }
+            Confinement::ReadOnly { read: read.clone(), build: None, denied: None }
         } else {
             Confinement::Off
         };

@@ -72,7 +72,7 @@ async fn seatbelt_profile_denies_every_escape_case() {
     let mut allowed = Vec::new();
     for (name, Control { folder, effects, .. }) in controls().await {
         let work = folder.join("work");
-        let read_only = Confinement::ReadOnly { read: vec![work.clone()], denied: None };
+        let read_only = Confinement::ReadOnly { read: vec![work.clone()], build: None, denied: None };
         let read_only = Profile::of(&read_only, Some(&folder.join("own"))).unwrap().unwrap();
         // A case that gets one of its effects has escaped.
         let all = |profile: &Profile| {

@@ -231,7 +231,7 @@ async fn read_only_command_temp_folder_is_removed() {
     for line in lines {
         let read = ["/usr", "/bin", "/lib", "/lib64"].map(PathBuf::from).to_vec();
         let command = Command {
-            confinement: Confinement::ReadOnly { read, denied: None },
+            confinement: Confinement::ReadOnly { read, build: None, denied: None },
             ..shell(dir.path(), &format!("{line}; echo $TMPDIR"))
         };
         let mut process = processes(scratch.path()).start(command).await.unwrap();

@@ -23,6 +23,8 @@ pub(crate) struct TestTerminal {
     pub(crate) output: Vec<u8>,
     /// Start of the output that no `wait_for` has passed.
     start: usize,
+    /// Start of the output whose questions are not answered.
+    answered: usize,
 }
 
 impl TestTerminal {
@@ -47,7 +49,7 @@ impl TestTerminal {
             .stdout(end.try_clone().unwrap())
             .stderr(end.try_clone().unwrap());
         let child = Killed(start.spawn().unwrap());
-        Self { terminal, end, child, output: Vec::new(), start: 0 }
+        Self { terminal, end, child, output: Vec::new(), start: 0, answered: 0 }
     }
 
     /// The process id of the command.
@@ -93,7 +95,19 @@ impl TestTerminal {
         let mut bytes = [0; 16 * 1024];
         let count = rustix::io::read(&self.terminal, &mut bytes).unwrap_or(0);
         self.output.extend_from_slice(&bytes[..count]);
+        self.answer_queries();
         count > 0
+    }
+
+    /// Tells a program that asks for it where the cursor is, as terminals do.
+    fn answer_queries(&mut self) {
+        while let Some(at) = self.output[self.answered..].windows(4).position(|part| part == b"\x1b[6n") {
+            self.answered += at + 4;
+            let mut emulator = vt100::Parser::new(24, 80, 0);
+            emulator.process(&self.output[..self.answered]);
+            let (row, column) = emulator.screen().cursor_position();
+            self.send(format!("\x1b[{};{}R", row + 1, column + 1));
+        }
     }
 
     /// Waits until the output contains a text, behind the texts of earlier calls. Returns the output before it.

@@ -1,7 +1,7 @@
 //! The tools that run commands: permissions by mode, permission requests, output, background jobs, and their
 //! end.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use modegate::model::{ModelEvent, ModelStop};
@@ -98,7 +98,7 @@ async fn plan_commands_read_and_change_nothing() {
         client.model.requests(&session)[0].tools.iter().map(|tool| tool.name.clone()).collect();
     assert!(names.contains(&"shell_read_only".to_owned()), "{names:?}");
     assert!(!names.contains(&"shell".to_owned()), "{names:?}");
-    let hint = "[Read-only sandbox: writes only below $TMPDIR, no network, no home folder.]";
+    let hint = "[Read-only sandbox: writes only below $TMPDIR and in build caches, no network beyond its own 127.0.0.1, no home folder.]";
     let expected = format!("2\n[Exit status 0.]\n{hint}");
     assert_eq!((update["status"].as_str(), text), (Some("completed"), expected), "the first command");
     let (_, text) = call(&mut client, &session, "shell_read_only", json!({ "command": "false" })).await;
@@ -408,6 +408,32 @@ async fn whole_output_of_a_command_can_be_read_in_plan() {
     assert!(update["status"] == "failed" && text.contains("outside"), "{text}");
     let folder = std::path::Path::new(path).parent().unwrap().to_owned();
     assert!(folder.exists());
+    let close = client.request("session/close", json!({ "sessionId": session })).await;
+    client.until_answer(close).await;
+    assert!(!folder.exists(), "the folder is removed");
+    client.end().await;
+}
+
+#[tokio::test]
+async fn builds_of_plan_commands_last_for_the_session() {
+    require_sandbox();
+    let (mut client, session, _home) = begin("plan").await;
+    let build = json!({ "command": "mkdir -p $CARGO_TARGET_DIR && cd $CARGO_TARGET_DIR && echo built > f && \
+        chmod 700 f && pwd" });
+    let (_, text) = call(&mut client, &session, "shell_read_only", build).await;
+    let folder = PathBuf::from(text.lines().next().unwrap());
+    assert!(folder.join("f").is_file() && !folder.starts_with(client.cwd()), "{text}");
+    let again = json!({ "command": "cat $CARGO_TARGET_DIR/f; stat -c %a $CARGO_TARGET_DIR/f" });
+    let (_, text) = call(&mut client, &session, "shell_read_only", again).await;
+    assert!(text.starts_with("built\n700\n"), "{text}");
+    // What is beside the folder for commands is out of their reach.
+    let unlock = json!({ "command": "rm $CARGO_TARGET_DIR/../../lock; echo $?" });
+    let (_, text) = call(&mut client, &session, "shell_read_only", unlock).await;
+    assert!(text.contains("denied") && text.contains("1\n"), "{text}");
+    set_mode(&mut client, &session, "code").await;
+    let (_, text) =
+        call(&mut client, &session, "shell", json!({ "command": "echo \"[$CARGO_TARGET_DIR]\"" })).await;
+    assert!(!text.contains(folder.to_str().unwrap()), "{text}");
     let close = client.request("session/close", json!({ "sessionId": session })).await;
     client.until_answer(close).await;
     assert!(!folder.exists(), "the folder is removed");

@@ -35,7 +35,10 @@ fn argument_lists() -> Vec<[u64; 6]> {
 
 /// Calls that a filter lets run, for some arguments, and that a read-only command has not.
 fn beyond_reading(program: &[sock_filter]) -> BTreeSet<u32> {
-    let reading = syscalls::program(false, false, false);
+    let reading = syscalls::program(
+        syscalls::ReaderLimits { signals_held: false, has_network: false, limits_reads: false },
+        false,
+    );
     let lists = argument_lists();
     let runs =
         |program: &[sock_filter], call, arguments| run(program, call, OWN_ARCHITECTURE, arguments) == ALLOW;

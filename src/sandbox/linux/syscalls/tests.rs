@@ -38,11 +38,15 @@ pub(in crate::sandbox::linux) fn run(
     }
 }
 
+const LIMITS: ReaderLimits = ReaderLimits { signals_held: true, has_network: false, limits_reads: false };
+
+const IN_OWN_NETWORK: ReaderLimits = ReaderLimits { has_network: true, ..LIMITS };
+
 fn check(call: c_long, arguments: [u64; 2], expected: u32) {
     let [first, second] = arguments;
     for suspends in [true, false] {
         let found =
-            run(&program(true, suspends, false), number(call), OWN_ARCHITECTURE, [first, second, 0, 0, 0, 0]);
+            run(&program(LIMITS, suspends), number(call), OWN_ARCHITECTURE, [first, second, 0, 0, 0, 0]);
         assert_eq!(found, expected, "{call} {arguments:x?}");
     }
 }
@@ -62,14 +66,15 @@ fn each_listed_call_gets_its_answer() {
         check(call, [0; 2], UNKNOWN);
     }
     for call in ATTRIBUTES.iter().chain(ATTRIBUTES_OLD) {
-        let answer = |suspends| run(&program(true, suspends, false), number(*call), OWN_ARCHITECTURE, [0; 6]);
+        let answer = |suspends| run(&program(LIMITS, suspends), number(*call), OWN_ARCHITECTURE, [0; 6]);
         assert_eq!([true, false].map(answer), [libc::SECCOMP_RET_USER_NOTIF, fail(libc::EPERM)], "{call}");
     }
     let held = |signals_held| {
-        run(&program(signals_held, true, false), number(libc::SYS_kill), OWN_ARCHITECTURE, [0; 6])
+        let limits = ReaderLimits { signals_held, ..LIMITS };
+        run(&program(limits, true), number(libc::SYS_kill), OWN_ARCHITECTURE, [0; 6])
     };
     assert_eq!([true, false].map(held), [ALLOW, fail(libc::EPERM)]);
-    let foreign = run(&program(true, true, false), number(libc::SYS_read), 0x4000_0003, [0; 6]);
+    let foreign = run(&program(LIMITS, true), number(libc::SYS_read), 0x4000_0003, [0; 6]);
     assert_eq!(foreign, KILL, "a 32-bit program");
 }
 
@@ -106,5 +111,27 @@ fn operations_of_prctl_are_an_allowlist() {
     }
     for operation in [0, 35, 62, 100, 0x7fff_ffff] {
         check(libc::SYS_prctl, [operation, 0], fail(libc::EINVAL));
+    }
+}
+
+#[test]
+fn only_internet_sockets_are_made_in_an_own_network() {
+    let answer = |limits, call, arguments: [u64; 3]| {
+        let [first, second, third] = arguments;
+        let arguments = [first, second, third, 0, 0, 0];
+        run(&program(limits, true), number(call), OWN_ARCHITECTURE, arguments)
+    };
+    // TCP and UDP over IPv4 and IPv6, and the addresses of the interfaces.
+    for socket in [[2, 1, 0], [10, 0x80801, 6], [2, 2, 17], [10, 2, 0], [16, 3, 0]] {
+        assert_eq!(answer(IN_OWN_NETWORK, libc::SYS_socket, socket), ALLOW, "{socket:?}");
+        assert_eq!(answer(LIMITS, libc::SYS_socket, socket), fail(libc::EPERM), "{socket:?}");
+    }
+    // UNIX, raw, multipath TCP, other netlink protocols, packets, VM sockets.
+    for socket in [[1, 1, 0], [1, 2, 0], [2, 3, 1], [2, 1, 262], [16, 3, 15], [17, 3, 0], [40, 1, 0]] {
+        assert_eq!(answer(IN_OWN_NETWORK, libc::SYS_socket, socket), fail(libc::EPERM), "{socket:?}");
+    }
+    for call in [libc::SYS_connect, libc::SYS_bind, libc::SYS_listen, libc::SYS_accept4] {
+        assert_eq!(answer(IN_OWN_NETWORK, call, [3, 0, 0]), ALLOW);
+        assert_eq!(answer(LIMITS, call, [3, 0, 0]), fail(libc::EPERM));
     }
 }

@@ -27,8 +27,9 @@ pub(super) fn open(handler: &CallHandler<'_>, at: &CallPath, how: OpenHow) -> Re
     if !perform::are_flags_valid(how) {
         return Err(Errno::INVAL.into());
     }
-    let opened = if how.is_unnamed() {
-        open_unnamed(handler, &folder(handler, at, flags, resolve)?, how)?
+    let OpenedEntry { opened, is_new } = if how.is_unnamed() {
+        let opened = open_unnamed(handler, &folder(handler, at, flags, resolve)?, how)?;
+        OpenedEntry { opened, is_new: true }
     } else if at.path.as_os_str().as_bytes().ends_with(b"/") {
         // Stands for a folder, which cannot be written.
         return Err(EarlyEnd::Continue);
@@ -47,7 +48,7 @@ pub(super) fn open(handler: &CallHandler<'_>, at: &CallPath, how: OpenHow) -> Re
     let mut handed_over = handler.broker.handed_over.lock().unwrap_or_else(PoisonError::into_inner);
     match opened {
         Opened::File(file) => {
-            handed_over.add(&file)?;
+            handed_over.add(&file, is_new)?;
             Ok(CallOutcome::hand_over(file, flags))
         }
         Opened::Pipe(file) => {
@@ -61,13 +62,19 @@ pub(super) fn open(handler: &CallHandler<'_>, at: &CallPath, how: OpenHow) -> Re
     }
 }
 
+struct OpenedEntry {
+    opened: Opened,
+    /// There was no such file before.
+    is_new: bool,
+}
+
 /// Opens a file of the workspace by its name.
 fn open_entry(
     handler: &CallHandler<'_>,
     at: &CallPath,
     how: OpenHow,
     flags: OFlags,
-) -> Result<Opened, EarlyEnd> {
+) -> Result<OpenedEntry, EarlyEnd> {
     let resolve = ResolveFlags::from_bits_retain(how.resolve);
     let (roots, tracee) = (&handler.broker.roots, &handler.tracee);
     let resolved = if follows_link(flags) {
@@ -86,12 +93,14 @@ fn open_entry(
         handler.check_replaceable(&entry)?;
     }
     let _recorded = handler.record(&[Touched::Content(&entry)])?;
+    let is_new = flags.contains(OFlags::CREATE) && perform::kind(&entry).is_none();
     let opened = if flags.contains(OFlags::CREATE) {
         tracee.with_umask(|| perform::open(&entry, how))
     } else {
         tracee.if_suspended(|| perform::open(&entry, how))
     };
-    opened.map_err(|error| open_failure(&entry, error))
+    let opened = opened.map_err(|error| open_failure(&entry, error))?;
+    Ok(OpenedEntry { opened, is_new })
 }
 
 /// The folder of an unnamed file, as an entry of itself.

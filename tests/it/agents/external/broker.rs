@@ -1,6 +1,6 @@
 //! Brokered external agents: one process follows all modes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -168,6 +168,62 @@ async fn caches_are_written_where_all_changes_are_allowed() {
     client.end().await;
 }
 
+async fn client_with_cache(mode: &'static str) -> (ExternalAgentClient, PathBuf) {
+    let home = home();
+    let cache = home.path().canonicalize().unwrap().join(".npm");
+    std::fs::create_dir(&cache).unwrap();
+    let client = sessions::client(mode, agents("plain", BROKERED), home.path());
+    (ExternalAgentClient::open(client, home, json!({})).await.unwrap(), cache)
+}
+
+/// A new file of a cache that is still open loses its name instead, so its writer goes on. A file that was there before
+/// stays, and its writer is killed.
+#[tokio::test]
+async fn tightening_spares_the_writer_of_a_new_cache_file() {
+    for is_new in [true, false] {
+        let (mut client, cache) = client_with_cache("code").await;
+        let path = cache.join("held");
+        if !is_new {
+            std::fs::write(&path, "old").unwrap();
+        }
+        let text = agent_text(&client.prompt(&format!("starts {}", path.display()), None).await);
+        assert!(text.ends_with("started"), "{text}");
+        until("content", || path.metadata().is_ok_and(|file| file.len() > 0)).await;
+        let (effect, _) = set_plan(&mut client).await;
+        assert_eq!(effect["unconfirmed"], json!([]), "{effect}");
+        let text = agent_text(&client.prompt("pid", None).await);
+        assert_eq!(text.contains("files open for writing: sh. "), !is_new, "{text}");
+        if is_new {
+            assert!(std::fs::read_dir(&cache).unwrap().next().is_none(), "no other name");
+        } else {
+            assert_unchanged(&path).await;
+        }
+        client.end().await;
+    }
+}
+
+/// All changes of a cache are one question, however many files a package manager makes there. Other files keep theirs.
+#[tokio::test]
+async fn changes_of_a_cache_are_one_question() {
+    for (option, is_written) in [("allow_once", true), ("reject_once", false)] {
+        let (mut client, cache) = client_with_cache("ask").await;
+        let shown = cache.display().to_string();
+        let line = "mkdir C/_logs; echo > C/_logs/a; mkdir -p C/tmp/b; echo x > C/tmp/b/x.tmp; mv C/tmp/b/x.tmp C/y; \
+                    (echo > C/1 & echo > C/2 & wait); rm C/y; echo > out";
+        let asked = client.prompt(&format!("run {}", line.replace('C', &shown)), Some(option)).await;
+        let requests = asked.iter().filter(|message| message["method"] == "session/request_permission");
+        let titles: Vec<_> =
+            requests.map(|request| request["params"]["toolCall"]["title"].as_str().unwrap()).collect();
+        assert_eq!(titles, [&*format!("Change files in the cache {shown} (peer)"), "Create out (peer)"]);
+        assert_eq!((cache.join("1").exists(), client.path("out").exists()), (is_written, is_written));
+        // The answer was for one turn.
+        let asked = client.prompt(&format!("write {}", cache.join("3").display()), Some(option)).await;
+        let requests = asked.iter().filter(|message| message["method"] == "session/request_permission");
+        assert_eq!(requests.count(), 1);
+        client.end().await;
+    }
+}
+
 /// Missing caches are made for an agent that may write them, also in a home below `/tmp`.
 #[tokio::test]
 async fn missing_caches_are_made_for_an_agent_that_may_write_them() {
@@ -231,7 +287,7 @@ async fn further_folders_are_changed_where_the_mode_allows_it() {
     client.mode("code").await;
     let beside = outside.path().join("beside");
     let text = agent_text(&client.prompt(&format!("write {}", beside.display()), None).await);
-    assert!(!beside.exists() && text.contains("add it to the agent's sandbox.write_dirs"), "{text}");
+    assert!(!beside.exists() && text.contains("or to the agent's sandbox.write_dirs"), "{text}");
     let text = agent_text(&client.prompt("/undo", None).await);
     assert!(text.contains("there is nothing to undo") && folder.join("code").exists(), "{text}");
     client.end().await;

@@ -28,6 +28,13 @@ async fn refused_calls_are_told_once_for_each_kind() {
         (format!("mkdir {outside}/.tool 2>&1 | tail -1"), format!("a change of {outside}/.tool by mkdir")),
         (format!("echo x 2>&1 > {outside}/file || true"), format!("a change of {outside}/file by sh")),
         ("unshare -r true || true".to_owned(), "a mount or a namespace of unshare".to_owned()),
+        (
+            format!(
+                "{} -c \"import socket; socket.socket(socket.AF_UNIX).bind('{outside}/s')\" || true",
+                python()
+            ),
+            format!("a change of {outside}/s by python"),
+        ),
         (format!("{trace} || true"), "reads or controls another process".to_owned()),
     ] {
         let told = notices(&mut client, &line).await;
@@ -48,7 +55,7 @@ async fn refused_calls_are_told_once_for_each_kind() {
     let session = client.session.clone();
     client.end().await;
     let report = report(&fixture.store(), &session, None).await;
-    assert_eq!((report.denials, report.findings), (4 + 4 + 3, Vec::new()));
+    assert_eq!((report.denials, report.findings), (5 + 5 + 3, Vec::new()));
 }
 
 /// In `plan` each refused change is a denial. The first prompt came with a notice that all changes fail.

@@ -152,9 +152,11 @@ impl Seen {
             "session/resume" => {
                 let is_state = matches!(seen.last.as_str(), "idle" | "running" | "requires_action");
                 assert!(is_state, "the state precedes the answer, not {}", seen.last);
-                self.replays += usize::from(replays);
-                assert_eq!(seen.replay_marks, usize::from(replays), "{message}");
-                seen.replay_marks = 0;
+                if replays {
+                    assert!(seen.replay_marks > 0, "{message}");
+                    seen.replay_marks -= 1;
+                    self.replays += 1;
+                }
             }
             "session/prompt" => {
                 // A replay holds the state back.
@@ -208,6 +210,8 @@ async fn every_request_is_answered_once_and_after_its_state() {
         }
     }
     assert!(seen.replays > 10, "{} replays", seen.replays);
+    let marks: usize = seen.sessions.values().map(|session| session.replay_marks).sum();
+    assert_eq!(marks, 0, "one mark for each replay");
     let inserted: usize = seen.sessions.values().map(|session| session.inserted.len()).sum();
     assert!(inserted > 100, "{inserted} prompts");
     client.close_input();

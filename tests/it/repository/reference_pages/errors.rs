@@ -196,7 +196,7 @@ const FOR_MODELS: [Message; 15] = [
     ),
     ("took longer than", "the call's timeout is over", "divide the work; `shell` has an argument `timeout`"),
     (
-        "Read-only sandbox: writes only below $TMPDIR, no network, no home folder.",
+        "Read-only sandbox: writes only below $TMPDIR and in build caches, no network beyond its own 127.0.0.1, no home folder.",
         "the first `shell_read_only` command of a session or after a summary, and those that print a refusal",
         "read in another way, or ask the user to leave the mode",
     ),

@@ -18,6 +18,11 @@ const TRIED: [(&str, &str, &str); 9] = [
     ("vibe", "3.0.2", "a common id (`ask`)"),
 ];
 
+const CLAUDE: &str = "claude keeps its first settings, logins and trusted folders in `~/.claude.json`, beside its state directory. \
+     There it makes new files, which is refused in every mode, and a single file cannot be a state directory. Set \
+     `CLAUDE_CONFIG_DIR` to `~/.claude`, in Modegate's environment or in `env`: claude then keeps the file in that \
+     directory. Copy `~/.claude.json` there first to keep what it has.";
+
 #[test]
 fn known_agents_page_matches_the_profiles() {
     let agents = known_agents();
@@ -47,6 +52,8 @@ fn known_agents_page_matches_the_profiles() {
         "\"Started here\" means: `modegate wrap --check`, on Linux 6.18, in November 2026, in a home directory with no \
          more than the settings of a model.",
     );
+    page.heading(2, "Settings of claude");
+    page.paragraph(CLAUDE);
     page.heading(2, "Hosts");
     let any = ["any".to_owned(), hosts(MODELS.map(str::to_owned).iter())];
     let of_agents = agents.iter().filter_map(|agent| {

@@ -1,19 +1,15 @@
-//! Removes a command's own temporary folder, whatever rights the command has set in it, and however deep it is.
+//! Removes a folder in which commands wrote, whatever rights they have set in it, and however deep it is.
 
-use std::fs::{self, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
+use std::io;
 use std::path::Path;
 
-pub(super) fn remove(folder: &Path) {
-    if let Err(error) = empty(folder).and_then(|()| fs::remove_dir(folder)) {
-        // Standard error may be closed.
-        let _ = writeln!(io::stderr(), "modegate: {} could not be removed: {error}", folder.display());
-    }
+/// All processes of the commands must be gone.
+pub(crate) fn remove(folder: &Path) -> io::Result<()> {
+    empty(folder).and_then(|()| fs::remove_dir(folder))
 }
 
-/// Moves folders up instead of going down, so that their depth costs neither memory, descriptors nor long paths. All
-/// processes of the command are gone, so nothing changes meanwhile.
+/// Moves folders up instead of going down, so that their depth costs neither memory, descriptors nor long paths.
 fn empty(folder: &Path) -> io::Result<()> {
     let mut moved: u64 = 0;
     restore_access(folder)?;
@@ -45,8 +41,14 @@ fn empty(folder: &Path) -> io::Result<()> {
     }
 }
 
+#[cfg(unix)]
 fn restore_access(folder: &Path) -> io::Result<()> {
-    fs::set_permissions(folder, Permissions::from_mode(0o700))
+    fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(0o700))
+}
+
+#[cfg(not(unix))]
+fn restore_access(_: &Path) -> io::Result<()> {
+    Ok(())
 }
 
 /// Gives a folder a new name in `to`.
@@ -65,9 +67,10 @@ fn move_up(from: &Path, to: &Path, moved: &mut u64) -> io::Result<()> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
 
@@ -88,7 +91,7 @@ mod tests {
             deep.push("d");
         }
         fs::set_permissions(folder.join("deep/d"), Permissions::from_mode(0o0)).unwrap();
-        remove(&folder);
+        remove(&folder).unwrap();
         assert!(!folder.exists() && outside.join("kept").exists());
     }
 }
