@@ -317,7 +317,7 @@ fn limits(id: &str, name: &str, tools: &ToolGlobs, is_read_only: bool) -> Vec<Ar
         max_steps: u32::MAX,
         exits_to: None,
         in_band_switch: InBand::Off,
-        reminder_position: ReminderPosition::Tail,
+        reminder_position: ReminderPosition::default(),
         under: None,
     })]
 }

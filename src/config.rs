@@ -336,7 +336,8 @@ impl Config {
             fallback_ceiling: None,
             exits: self.exits,
             refuses_unrecorded: self.unrecorded_changes == Some(UnrecordedChanges::Refuse),
-            steering: self.steering.unwrap_or_default(),
+            // In a replay, it depends on time whether a prompt joins a turn.
+            steering: self.steering.unwrap_or(!self.deterministic),
             tools: if self.exits.is_off { Toolset::built_in().without_exit() } else { Toolset::built_in() }
                 .with_fetch(self.fetch_client, FetchLimits::default())
                 .with_memories(&memories)

@@ -27,6 +27,7 @@ pub mod open_calls;
 pub mod prompt_block;
 pub mod question_text;
 pub mod reminder;
+pub mod superseded;
 pub mod system_prompt;
 
 /// State of a conversation, which its events alone determine, new or stored.
@@ -168,6 +169,7 @@ mod tests {
                 arguments: json!({ "plan": format!("plan {id}") }),
                 locations: Vec::new(),
                 is_announced: false,
+                note: None,
             };
             conversation.apply(&SessionEvent::ToolCall(Box::new(call)));
             let end = ToolCallUpdateEvent { status, ..ToolCallUpdateEvent::failed(id, "") };

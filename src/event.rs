@@ -152,6 +152,8 @@ pub struct ToolCallEvent {
     pub locations: Vec<Location>,
     /// The client already knows the call by its name.
     pub is_announced: bool,
+    /// For the model, after the result: how the call differs from its own.
+    pub note: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]

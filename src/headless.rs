@@ -13,12 +13,14 @@ use crate::client::{ClientEnd, ClientError, ClientRequest, Outgoing};
 use crate::model::catalog::REMEDY;
 use crate::session::{EndReason, LastTurn, PromptEnd, PromptOptions, SessionHandle, SessionSnapshot};
 use crate::text;
+use denials::Denials;
 use report::TokenCount;
 use view::View;
 
 pub use report::print_failure;
 pub use view::{HeadlessFormat, printable};
 
+mod denials;
 mod report;
 mod view;
 
@@ -27,7 +29,7 @@ pub enum HeadlessOutcome {
     Done,
     /// The turn failed or reached a limit of the model.
     Failed,
-    /// A call was denied, or the answer in plan mode is empty.
+    /// The last attempt at something was denied, or the answer in plan mode is empty.
     Denied,
     /// The model repeated the same calls with the same results.
     Looping,
@@ -106,7 +108,7 @@ pub async fn run(
         session: id.to_string(),
         mode,
         limited_to: open.limited_to.as_ref().map(|(limit, _)| limit.clone()),
-        denied: Vec::new(),
+        denials: Denials::default(),
         notices: Vec::new(),
         printed: 0,
         is_command: job.prompt.typed.trim_start().starts_with('/'),
@@ -293,9 +295,9 @@ fn outcome<O: Write, P: Write>(
         }
         (Ok(StopReason::Refusal), _) => (HeadlessOutcome::Failed, "the model refused to answer".into()),
         (Ok(StopReason::EndTurn), Some(true)) => (HeadlessOutcome::Failed, view.text.trim().to_owned()),
-        // In plan mode a plan is a success, even if calls were denied.
-        (Ok(StopReason::EndTurn), None) if !is_plan && !view.denied.is_empty() => {
-            let calls = text::counted(view.denied.len(), "call was", "calls were");
+        // In plan mode a plan is a success, even if calls were denied. A later call may have done the same.
+        (Ok(StopReason::EndTurn), None) if !is_plan && view.denials.left() > 0 => {
+            let calls = text::counted(view.denials.left(), "call was", "calls were");
             (HeadlessOutcome::Denied, format!("{calls} denied"))
         }
         (Ok(StopReason::EndTurn), None) if is_plan && !view.answered && view.plan.is_none() => {

@@ -101,8 +101,10 @@ pub enum InBand {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReminderPosition {
-    /// At the end, so that everything before it stays cached.
+    /// Where it first stood, as long as it says the same; then at the end.
     #[default]
+    Stay,
+    /// At the end of each request.
     Tail,
     /// Before the user's last prompt.
     BeforePrompt,

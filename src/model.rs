@@ -62,7 +62,8 @@ pub enum Block {
     },
     /// A fact from Modegate for the model, kept in the history.
     Note(String),
-    /// The mode's reminder, part of one request and never stored. Cache markers go before it.
+    /// The mode's reminder, part of one request and never stored. Cache markers go before it, because the next
+    /// request may lack it.
     Reminder(String),
 }
 
@@ -206,6 +207,8 @@ pub struct ModelRequest {
     pub system: Arc<str>,
     /// In a stable order, for the provider's cache.
     pub tools: Arc<[ToolOffer]>,
+    /// Number of tools at the start of the list that read-only modes have, too. A mode change keeps these.
+    pub lasting_tools: usize,
     /// Names of the tools that may be called now. `None` if all of them may.
     pub allowed: Option<Arc<[String]>>,
     pub messages: Vec<Arc<Message>>,

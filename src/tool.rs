@@ -31,6 +31,7 @@ pub use client_io::{ClientIo, Elicited};
 pub use file::disk_texts::DiskTexts;
 pub use file::last_seen::LastSeen;
 use file::near_path;
+pub use file::near_path::missing_outside;
 pub use file::read_file::NAME as READ_FILE;
 pub use prepared_call::{CallAction, CallTask, PreparedCall, Preview, PreviewContext, SessionState};
 use schema::schema_of;
@@ -46,6 +47,8 @@ mod arguments;
 pub mod client_io;
 mod edit;
 mod file;
+pub mod foreign_call;
+mod json_repair;
 pub mod mcp;
 pub mod memory;
 mod prepared_call;
@@ -163,6 +166,11 @@ pub enum ToolError {
 impl ToolError {
     fn arguments(reason: impl Into<String>) -> Self {
         Self::Arguments(reason.into())
+    }
+
+    /// Of a call by another name, whose tool is not in the request.
+    pub fn not_offered(tool: &str) -> Self {
+        Self::Failed(format!("{tool} is not offered now. Use only the tools of the request."))
     }
 
     fn of_tool(self, tool: &str) -> Self {
@@ -294,7 +302,7 @@ mod tests {
         assert!(ended.unconfirmed.is_empty(), "the work is over");
     }
 
-    fn agents() -> crate::agents::AgentRegistry {
+    pub(super) fn agents() -> crate::agents::AgentRegistry {
         let mut agents = crate::agents::AgentRegistry::default();
         let own: Vec<crate::agents::AgentDefinition> = serde_saphyr::from_str("[{id: own}]").unwrap();
         agents.add(&own, crate::agents::AgentOrigin::User).unwrap();

@@ -137,6 +137,7 @@ async fn run_prompt<O: Write, E: Write>(
     context.server_timeout = context.server_timeout.map(|_| HEADLESS_SERVER_TIMEOUT);
     context.max_steps = limits.max_steps;
     context.ends_with_turn = true;
+    context.tools = context.tools.without_questions();
     let stored = match which {
         Which::New => None,
         Which::Newest => {

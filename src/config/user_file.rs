@@ -59,7 +59,7 @@ pub struct UserFile {
     #[serde(default)]
     pub run: Option<RunSettings>,
     /// A prompt sent while a turn runs joins the turn at its next model request, instead of waiting for its end.
-    /// Default: false.
+    /// Default: true.
     pub steering: Option<bool>,
     /// Milliseconds in which no person reads a plan: a faster acceptance does not count. With 0 each one counts.
     /// Default: 500.

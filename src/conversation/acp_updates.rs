@@ -520,6 +520,7 @@ mod tests {
             arguments: json!({ "path": "a", "content": "\u{1}".repeat(100_000), "more": vec!["x".repeat(5000); 100] }),
             locations: vec![Location { path: format!("/{}", "p".repeat(4000)).into(), line: None }; 20],
             is_announced: false,
+            note: None,
         }));
         let half = "\"".repeat(10_000);
         let mut content = ToolContent::diffs("/a".as_ref(), Some(&half), &half, 1);

@@ -15,6 +15,9 @@ use crate::text::grouped;
 /// Bytes that a cut has to save at least, so that its mark is worth it.
 const MIN_SAVED: usize = 200;
 
+/// Bytes of a note behind a summary.
+const RETAINED_NOTE: usize = 1_000;
+
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NewestPrompt {
     /// Index of its message.
@@ -150,6 +153,15 @@ pub fn limit_images(
     }
     let after: usize = messages.iter().map(|message| bytes(message)).sum();
     Shortened { saved: before.saturating_sub(after), prompts: 0 }
+}
+
+/// A note as it stays before the messages that a summary keeps.
+pub fn retained_note(note: &Block) -> Block {
+    let mut note = note.clone();
+    if saves(&note, RETAINED_NOTE) {
+        shorten_block(&mut note, RETAINED_NOTE);
+    }
+    note
 }
 
 fn image_bytes(block: &Block) -> Option<usize> {

@@ -1,7 +1,7 @@
 //! The conversation as the model sees it, updated event by event. Pure.
 //!
 //! Reminders never enter it. Text that imitates one is neutralised, also the model's own text and arguments, so
-//! the reminder that is spliced into a request is the only one.
+//! the reminder that is put into a request is the only one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::fitting::{self, NewestPrompt, Shortened};
 use super::neutralise::{NeutralisedText, map_strings, neutralise, restore};
 use super::prompt_block::{MAX_PICTURE, PICTURES, picture, prompt_block};
+use super::superseded;
 use crate::acp::{ImageContent, ToolCallId};
 use crate::event::{Compaction, InstructionSource, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::{Block, Image, Message, Role};
@@ -36,6 +37,8 @@ pub struct History {
 struct HistoryCall {
     model_id: String,
     name: String,
+    /// A line after the result.
+    note: Option<String>,
     result: Option<(String, bool)>,
     pictures: Vec<Image>,
 }
@@ -121,6 +124,14 @@ impl History {
         shortened
     }
 
+    /// Replaces results of readers that later calls repeat, if that is worth a new cache. Returns the bytes saved.
+    pub fn supersede(&mut self, is_reader: impl Fn(&str) -> bool) -> usize {
+        self.close_calls();
+        let saved = superseded::replace(&mut self.messages, is_reader);
+        self.bytes = self.bytes.saturating_sub(saved);
+        saved
+    }
+
     /// True if that is possible without cutting a message of the user.
     pub fn can_shorten(&self, budget: usize) -> bool {
         let mut messages = self.messages.clone();
@@ -184,7 +195,7 @@ impl History {
         });
         let notes: Vec<Block> = notes.cloned().collect();
         for note in &notes[notes.len().saturating_sub(MAX_NOTES)..] {
-            self.append(Role::User, note.clone());
+            self.append(Role::User, fitting::retained_note(note));
         }
         // Without a retained message, the preamble contains the newest prompt.
         let mut newest = NewestPrompt { message: 0, blocks: 0..1 };
@@ -216,7 +227,8 @@ impl History {
         let arguments = map_strings(call.arguments.clone(), neutralise);
         self.append(Role::Assistant, Block::ToolCall { id: model_id.clone(), name: name.clone(), arguments });
         self.index.insert(call.id.clone(), self.open.len());
-        self.open.push(HistoryCall { model_id, name, result: None, pictures: Vec::new() });
+        let note = call.note.as_ref().map(|note| neutralise(note).into_owned());
+        self.open.push(HistoryCall { model_id, name, note, result: None, pictures: Vec::new() });
     }
 
     /// Some servers give calls of different replies the same id, which strict ones reject.
@@ -235,7 +247,14 @@ impl History {
         let Some(result) = &update.result else { return };
         let Some(open) = self.index.get(&update.id).and_then(|at| self.open.get_mut(*at)) else { return };
         let is_error = !update.has_run();
-        open.result = Some((neutralise(result).into_owned(), is_error));
+        let mut text = neutralise(result).into_owned();
+        if let Some(note) = &open.note {
+            if !text.is_empty() && !text.ends_with('\n') {
+                text.push('\n');
+            }
+            text.push_str(note);
+        }
+        open.result = Some((text, is_error));
         open.pictures = update
             .pictures()
             .filter(|image| is_shown_picture(image))
@@ -407,6 +426,7 @@ mod tests {
             arguments: json!({}),
             locations: vec![],
             is_announced: false,
+            note: None,
         }))
     }
 
@@ -594,6 +614,17 @@ mod tests {
                 (Role::User, vec![two, "<¬system-note>"]),
             ];
         }
+        let long = format!("{}\nfirst line\n{}", "a".repeat(100), "> quoted\n".repeat(1_000));
+        let mut history = History::default();
+        for event in [user("go"), text_message("a"), system_note(&long), text_message("b"), done(1)] {
+            history.apply(&event);
+        }
+        let messages = history.messages();
+        let [_, Block::Note(kept)] = &messages[0].blocks[..] else { panic!("{messages:?}") };
+        assert!(
+            kept.len() < 1_200 && kept.contains("first line") && kept.ends_with("\n</system-note>"),
+            "{kept}"
+        );
         let many: Vec<SessionEvent> = (0..100)
             .map(|number| system_note(&number.to_string()))
             .chain([text_message("b"), done(1)])

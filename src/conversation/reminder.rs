@@ -1,23 +1,21 @@
-//! Composes a request's reminder, and splices it in. Pure.
+//! Composes a request's reminder. Pure.
 //!
-//! A reminder is never stored. Each request without its reminder is a prefix of the next, so providers'
-//! prompt caches work. A reminder claims only limits that are enforced (see [`claims`]), and no text in it can
-//! close its tag ([`NeutralisedText`]).
+//! A reminder is never stored: [`placement`] puts it into each request. A reminder claims only limits that are
+//! enforced (see [`claims`]), and no text in it can close its tag ([`NeutralisedText`]).
 
 use std::fmt::Write;
 use std::sync::Arc;
 
 use super::neutralise::NeutralisedText;
 use crate::acp::SessionModeId;
-use crate::mode::{InBand, Mode, ReminderPosition, ToolList};
-use crate::model::{Block, Message, Role};
+use crate::mode::{InBand, Mode, ToolList};
 use crate::permission::{self, CallFacts, Ceilings, Grants};
 use claims::{Levels, ReminderClaim};
 
 pub mod claims;
+pub mod placement;
 
-/// A mode change of which the model does not know yet, or of the current turn, in which each reminder repeats
-/// it.
+/// A mode change that the reminder states.
 #[derive(Debug, Clone)]
 pub struct Transition {
     /// Mode that the model last knew.
@@ -41,8 +39,8 @@ pub struct Inputs<'a> {
     pub mode: &'a Mode,
     pub reader: ReminderReader,
     pub transition: Option<&'a Transition>,
-    /// True in the first turn, whose reminder names the calls that need the user's permission.
-    pub is_first_turn: bool,
+    /// False if no user can be asked.
+    pub is_attended: bool,
     pub notes: &'a [&'a str],
     pub ceilings: &'a Ceilings,
     pub grants: &'a Grants,
@@ -50,21 +48,37 @@ pub struct Inputs<'a> {
     pub modes: &'a [&'a str],
 }
 
-/// Returns `None` if there is nothing to say: no mode restricts anything, the current mode has no prompt, and
-/// there is neither a switch nor a note nor, in the first turn, a change that is asked.
+impl Inputs<'_> {
+    fn prompt(&self) -> &str {
+        match self.reader {
+            ReminderReader::Agent => self.mode.prompt.trim(),
+            ReminderReader::Subagent => self.mode.prompt_for_subagents().trim(),
+        }
+    }
+
+    fn instructs(&self) -> bool {
+        self.reader == ReminderReader::Agent && self.mode.in_band_switch == InBand::Instruct
+    }
+
+    /// True if the mode has a prompt, or a mode restricts something.
+    fn needs_status(&self) -> bool {
+        !self.prompt().is_empty() || self.instructs() || is_restricted(self.ceilings, self.tools)
+    }
+}
+
+/// True if requests have a reminder without a switch and without a note, too.
+pub fn is_standing(inputs: &Inputs<'_>) -> bool {
+    inputs.needs_status()
+        || Levels::of(inputs.ceilings, inputs.grants, inputs.tools).not_asked(inputs.ceilings).is_some()
+}
+
+/// Returns `None` if there is nothing to say: no mode restricts anything or asks about changes, the current mode
+/// has no prompt, and there is neither a switch nor a note.
 pub fn compose(inputs: &Inputs<'_>) -> Option<String> {
     let Inputs { mode, transition, notes, ceilings, tools, .. } = *inputs;
-    let prompt = match inputs.reader {
-        ReminderReader::Agent => mode.prompt.trim(),
-        ReminderReader::Subagent => mode.prompt_for_subagents().trim(),
-    };
-    let instructs = inputs.reader == ReminderReader::Agent && mode.in_band_switch == InBand::Instruct;
-    let needs_status = !prompt.is_empty() || instructs || is_restricted(ceilings, tools);
-    if transition.is_none() && notes.is_empty() && !needs_status && !inputs.is_first_turn {
-        return None;
-    }
+    let (prompt, instructs, needs_status) = (inputs.prompt(), inputs.instructs(), inputs.needs_status());
     let now = Levels::of(ceilings, inputs.grants, tools);
-    let introduced = now.not_asked(ceilings).filter(|_| inputs.is_first_turn || transition.is_some());
+    let introduced = now.not_asked(ceilings);
     let mut lines: Vec<String> = Vec::new();
     if let Some(Transition { from, to, before, unconfirmed }) = transition {
         let mut sentences = vec![format!("The user's session has switched from {from} mode to {to} mode.")];
@@ -86,7 +100,8 @@ pub fn compose(inputs: &Inputs<'_>) -> Option<String> {
         lines.push(format!("{} mode is on.", mode.name));
     }
     if needs_status || transition.is_some() || introduced.is_some() {
-        let sentences: Vec<String> = now.asked().iter().chain(&introduced).map(ToString::to_string).collect();
+        let sentences: Vec<String> =
+            now.asked(inputs.is_attended).iter().chain(&introduced).map(ToString::to_string).collect();
         lines.extend((!sentences.is_empty()).then(|| sentences.join(" ")));
     }
     if needs_status && now.misses_a_tool() {
@@ -160,37 +175,6 @@ fn instructions(mode: &Mode, modes: &[&str]) -> String {
         mode.id,
         modes.join(", ")
     )
-}
-
-/// Inserts the reminder before the last prompt, or at the end of the last message if it is the user's. Appends a
-/// message if it is not.
-pub fn splice(
-    mut messages: Vec<Arc<Message>>,
-    reminder: Option<String>,
-    position: ReminderPosition,
-) -> Vec<Arc<Message>> {
-    let Some(reminder) = reminder else { return messages };
-    if position == ReminderPosition::BeforePrompt
-        && let Some((index, place)) = last_prompt(&messages)
-    {
-        Arc::make_mut(&mut messages[index]).blocks.insert(place, Block::Reminder(reminder));
-        return messages;
-    }
-    match messages.last_mut() {
-        Some(last) if last.role == Role::User => Arc::make_mut(last).blocks.push(Block::Reminder(reminder)),
-        _ => messages.push(Arc::new(Message { role: Role::User, blocks: vec![Block::Reminder(reminder)] })),
-    }
-    messages
-}
-
-/// The last message with a prompt, and the place of the prompt in it.
-fn last_prompt(messages: &[Arc<Message>]) -> Option<(usize, usize)> {
-    let mut prompts = messages.iter().enumerate().rev().filter(|(_, message)| message.role == Role::User);
-    prompts.find_map(|(index, message)| Some((index, prompt_place(message)?)))
-}
-
-fn prompt_place(message: &Message) -> Option<usize> {
-    message.blocks.iter().position(|block| !matches!(block, Block::ToolResult { .. }))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
+use super::denials::{AttemptedCall, Denials};
 use super::report::{HeadlessReport, TokenCount};
 use crate::acp::{
     ContentBlock, Cost, MessageId, RequestPermissionRequest, SessionUpdate, StopReason, ToolCallContent,
@@ -80,7 +81,7 @@ fn hint(reason: Option<&AskReason>, kind: Option<ToolKind>) -> String {
 
 #[derive(Debug, Default)]
 pub(super) struct DisplayedCall {
-    title: String,
+    attempt: AttemptedCall,
     is_command: bool,
 }
 
@@ -92,7 +93,7 @@ pub(super) struct View<'a, O, P> {
     pub(super) mode: String,
     /// Mode that limits the session, if its own mode would allow more.
     pub(super) limited_to: Option<String>,
-    pub(super) denied: Vec<String>,
+    pub(super) denials: Denials,
     /// Messages of Modegate itself.
     pub(super) notices: Vec<(Option<MessageId>, String)>,
     /// Number of notices that are printed.
@@ -159,8 +160,8 @@ impl<O: Write, P: Write> View<'_, O, P> {
             SessionUpdate::ToolCall(call) => {
                 // Text before a call is not the answer.
                 self.answered = false;
-                let open =
-                    DisplayedCall { title: call.title.clone(), is_command: call.kind == ToolKind::Execute };
+                let attempt = AttemptedCall::new(&call.title, call.kind, &call.locations);
+                let open = DisplayedCall { attempt, is_command: call.kind == ToolKind::Execute };
                 self.calls.insert(call.tool_call_id.clone(), open);
                 // A call without its arguments has no final title.
                 if call.raw_input.is_none() {
@@ -172,13 +173,15 @@ impl<O: Write, P: Write> View<'_, O, P> {
                 if update.fields.title.is_some() && !update.fields.status.is_some_and(is_end) =>
             {
                 let title = update.fields.title.clone().unwrap_or_default();
-                self.calls.entry(update.tool_call_id.clone()).or_default().title.clone_from(&title);
+                let attempt = &mut self.calls.entry(update.tool_call_id.clone()).or_default().attempt;
+                attempt.title.clone_from(&title);
+                attempt.locate(update.fields.locations.as_deref().unwrap_or_default());
                 self.print_heading(&update.tool_call_id, &title)
             }
             SessionUpdate::ToolCallUpdate(update)
                 if update.fields.status == Some(ToolCallStatus::Failed) && !has_exit_code(update) =>
             {
-                let call = self.calls.remove(&update.tool_call_id).unwrap_or_default();
+                let call = self.calls.remove(&update.tool_call_id).unwrap_or_default().attempt;
                 let rule = update.meta.as_ref().and_then(|meta| meta.get(DENIED_META));
                 if rule.and_then(Value::as_str) == Some(NO_USER) {
                     // Reported with the permission request.
@@ -200,17 +203,24 @@ impl<O: Write, P: Write> View<'_, O, P> {
                 let rule = rule.as_str().unwrap_or_default();
                 let line = format!("denied: {} ({rule})", first.trim_end_matches('.'));
                 self.print_result(&update.tool_call_id, &call.title, &line)?;
-                self.denied.push(call.title);
+                self.denials.deny(call);
                 Ok(())
             }
             SessionUpdate::ToolCallUpdate(update) if update.fields.status.is_some_and(is_end) => {
-                let call = self.calls.remove(&update.tool_call_id).filter(|call| call.is_command);
-                match (call, last_line(update.fields.content.as_deref())) {
-                    (Some(call), Some(end)) => self.print_result(&update.tool_call_id, &call.title, &end),
-                    _ => Ok(()),
-                }
+                self.completed(update)
             }
             // Other updates are for editors.
+            _ => Ok(()),
+        }
+    }
+
+    fn completed(&mut self, update: &ToolCallUpdate) -> io::Result<()> {
+        let call = self.calls.remove(&update.tool_call_id).unwrap_or_default();
+        self.denials.completed(&call.attempt);
+        match last_line(update.fields.content.as_deref()) {
+            Some(end) if call.is_command => {
+                self.print_result(&update.tool_call_id, &call.attempt.title, &end)
+            }
             _ => Ok(()),
         }
     }
@@ -311,7 +321,10 @@ impl<O: Write, P: Write> View<'_, O, P> {
         if self.format == HeadlessFormat::StreamJson {
             self.line(&json!({ "type": "denied", "title": title }))?;
         }
-        self.denied.push(title);
+        let shown = self.calls.get(&request.tool_call.tool_call_id);
+        let mut attempt = shown.map(|call| call.attempt.clone()).unwrap_or_default();
+        attempt.title = title;
+        self.denials.deny(attempt);
         Ok(())
     }
 
@@ -358,7 +371,7 @@ impl<O: Write, P: Write> View<'_, O, P> {
                     warning: self.warning.as_deref(),
                     stop_reason: stop,
                     error,
-                    denied: &self.denied,
+                    denied: self.denials.titles(),
                     notices,
                     text: &self.text,
                     last_message: &self.text[self.message_start..],

@@ -61,7 +61,7 @@ pub struct ModeDefinition {
     pub exits_to: Option<Spanned<String>>,
     /// Handling of a `mode_switch` block in the model's text. Default: parse.
     pub in_band_switch: Option<InBand>,
-    /// Position of the reminder in a model request. Default: tail.
+    /// Position of the reminder in a model request. Default: stay.
     pub reminder_position: Option<ReminderPosition>,
 }
 
@@ -222,6 +222,12 @@ fn inherited(shell: ShellUse, is_whole: bool) -> ShellUse {
 pub fn near<'a>(unknown: &str, words: &[&'a str]) -> Option<&'a str> {
     let word = nearest(unknown, words);
     (strsim::jaro(unknown, word) > 0.7).then_some(word)
+}
+
+/// True if one letter differs, or two letters of words that begin alike.
+pub fn is_misspelt(unknown: &str, word: &str) -> bool {
+    let most = if unknown.chars().next() == word.chars().next() { 2 } else { 1 };
+    strsim::damerau_levenshtein(unknown, word) <= most
 }
 
 pub fn nearest<'a>(unknown: &str, words: &[&'a str]) -> &'a str {

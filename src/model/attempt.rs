@@ -21,6 +21,7 @@ pub async fn attempt(model: &dyn Model, id: ModelId) -> Result<(), ModelError> {
         effort: Effort::Default,
         system: "You are asked for a short reply, to see that you can be reached.".into(),
         tools: Arc::new([]),
+        lasting_tools: 0,
         allowed: None,
         messages: vec![Arc::new(question)],
         trace: None,

@@ -1,5 +1,5 @@
 //! Wire formats: encode requests, and decode frames of the response into events. Equal requests give equal
-//! bytes, and the reminder comes last, so that the bytes before it start the next request, too. Pure.
+//! bytes, and blocks keep their order, so that a request starts with the bytes of the one before. Pure.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;

@@ -1,5 +1,5 @@
-//! What builds and tests of read-only commands write: a folder for each session, outside of the workspace, in which
-//! later commands find it again.
+//! A folder for the builds of a session's read-only commands, outside of the workspace. Later commands find the results
+//! there.
 
 use std::fs::{self, File};
 use std::io;
@@ -18,7 +18,7 @@ const LOCK: &str = "lock";
 /// The folder for commands.
 const CONTENT: &str = "content";
 
-/// Variables that move what programs write into folders below [`CONTENT`].
+/// Variables that name folders of programs, here below [`CONTENT`].
 #[rustfmt::skip]
 const FOLDERS: &[(&str, &str)] = &[
     ("XDG_CACHE_HOME", "cache"), ("CARGO_TARGET_DIR", "cargo"), ("GOCACHE", "go"),

@@ -208,12 +208,11 @@ impl Actor {
             ActorEvent::SwitchAnswer(number, answer) => {
                 Box::pin(self.switch_answered(number, &answer)).await;
             }
-            ActorEvent::Report(report) => self.report(report),
+            ActorEvent::Report(report) => self.report(report).await,
             ActorEvent::ExternalAgent(message) => self.external_agent_message(message).await,
             ActorEvent::JobEnded(id) => {
-                if let Some(note) = self.jobs.ended(&id).await {
-                    self.notes.has_ending = true;
-                    self.note_for_model(note);
+                if let Some(end) = self.jobs.ended(&id).await {
+                    self.background_ended(end).await;
                 }
             }
             ActorEvent::Changes((turn, changes)) => {
@@ -450,7 +449,7 @@ impl Actor {
             loop {
                 tokio::select! {
                     biased;
-                    Some(report) = self.subagents.next() => self.report(report),
+                    Some(report) = self.subagents.next() => self.report(report).await,
                     Some(message) = self.external_agent.next() => {
                         self.external_agent_message(message).await;
                     }
@@ -468,7 +467,7 @@ impl Actor {
         let ended = self.handle_reports_during(gate.end(|_| true, DEADLINE)).await;
         self.gate.restore(gate);
         while let Some(report) = self.subagents.next().now_or_never().flatten() {
-            self.report(report);
+            self.report(report).await;
         }
         while let Some(message) = self.external_agent.next().now_or_never().flatten() {
             self.external_agent_message(message).await;

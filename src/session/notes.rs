@@ -10,6 +10,9 @@ use crate::event::{NoticeKind, SessionEvent};
 use crate::session::mode::decider::Decider;
 use crate::session::mode::policy::Policy;
 use crate::text::counted;
+use endings::Endings;
+
+pub(super) mod endings;
 
 /// Limits facts that recur without end.
 const MAX_PENDING: usize = 20;
@@ -28,10 +31,10 @@ pub(super) struct Notes {
     pub(super) interruptions: Vec<SessionEvent>,
     /// Number of recorded warnings, for their ids.
     pub(super) recorded: u64,
+    /// Ends of background work, for the model.
+    pub(super) endings: Endings,
     /// Turn and limit of the last warning.
     warned: Option<(u64, u32)>,
-    /// True while a note about the end of background work waits.
-    pub(super) has_ending: bool,
     /// Turn of the last warning about jobs that end with the session.
     warned_of_jobs: Option<u64>,
 }
@@ -126,10 +129,12 @@ impl Notes {
     }
 
     /// Delivers the facts for the model. All earlier calls must have ended.
-    pub(super) fn deliver(&mut self, decider: &mut Decider) {
+    pub(super) async fn deliver(&mut self, decider: &mut Decider) {
+        for note in self.endings.take_notes().await {
+            self.add_later(note);
+        }
         let Decider { policy, log, .. } = decider;
         let pending = std::mem::take(&mut self.for_model);
-        self.has_ending = false;
         let instructions = std::mem::take(&mut self.instructions);
         if !has_model(policy) {
             return;

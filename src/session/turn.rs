@@ -68,6 +68,8 @@ pub(super) enum TurnError {
 pub(super) struct Announced {
     pub(super) id: ToolCallId,
     pub(super) tool: Option<(ToolSpec, Prepared)>,
+    /// False for a tool that was called by another name and that the request does not offer. Such a call never runs.
+    pub(super) may_run: bool,
     /// `None` if the tool is unknown.
     pub(super) title: Option<CallTitle>,
 }

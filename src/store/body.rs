@@ -83,7 +83,7 @@ fn with(mut body: Value, key: &str, value: Option<&impl Serialize>) -> Value {
 }
 
 fn write_call(call: &ToolCallEvent) -> Value {
-    json!({
+    let body = json!({
         "id": call.id,
         "model_id": call.model_id,
         "name": call.name,
@@ -92,7 +92,8 @@ fn write_call(call: &ToolCallEvent) -> Value {
         "arguments": call.arguments,
         "announced": call.is_announced,
         "locations": call.locations.iter().map(write_location).collect::<Vec<_>>(),
-    })
+    });
+    with(body, "note", call.note.as_ref())
 }
 
 fn write_update(update: &ToolCallUpdateEvent) -> Value {
@@ -221,6 +222,7 @@ fn read_call(body: &mut EventBody) -> Result<ToolCallEvent, String> {
         arguments: body.take("arguments")?,
         locations: locations.into_iter().map(location).collect::<Result<_, _>>()?,
         is_announced: body.take::<Option<bool>>("announced")?.unwrap_or_default(),
+        note: body.take("note")?,
     })
 }
 
@@ -323,6 +325,7 @@ mod tests {
             arguments: json!({ "b": 1, "a": [null] }),
             locations: vec![Location { path: "/w/a".into(), line: Some(3) }],
             is_announced: true,
+            note: Some(text()),
         };
         let diff = ToolContent::Diff { path: "/w/a".into(), old: None, new: text(), line: Some(3) };
         let update = ToolCallUpdateEvent {

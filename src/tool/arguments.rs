@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::ToolError;
-use crate::mode::definition::near;
+use crate::mode::definition::is_misspelt;
 use crate::text::shorten;
 
 /// Maximum characters of a wrong value, or of invalid JSON before its fault, in an error.
@@ -16,8 +16,30 @@ pub(super) fn read<Arguments: DeserializeOwned>(
     schema: &Value,
 ) -> Result<Arguments, ToolError> {
     let mut members = Value::Object(object(given)?);
-    fit("", &mut members, schema).map_err(ToolError::Arguments)?;
-    serde_json::from_value(members).map_err(|error| ToolError::arguments(error.to_string()))
+    let mut faults = Vec::new();
+    fit("", &mut members, schema, &mut faults);
+    if !faults.is_empty() {
+        let reason = format!("{}. {}", faults.join("; "), signature(schema));
+        return Err(ToolError::Arguments(reason));
+    }
+    serde_json::from_value(members)
+        .map_err(|error| ToolError::arguments(format!("{error}. {}", signature(schema))))
+}
+
+/// The arguments with their types.
+fn signature(schema: &Value) -> String {
+    let Some(properties) = schema["properties"].as_object().filter(|all| !all.is_empty()) else {
+        return "It has no arguments.".into();
+    };
+    let arguments = properties.iter().map(|(name, property)| {
+        let optional = if is_required(schema, name) { "" } else { ", optional" };
+        format!("{name} ({}{optional})", property["type"].as_str().unwrap_or("any"))
+    });
+    format!("Its arguments: {}.", arguments.collect::<Vec<_>>().join(", "))
+}
+
+fn is_required(schema: &Value, name: &str) -> bool {
+    schema["required"].as_array().is_some_and(|required| required.iter().any(|known| known == name))
 }
 
 /// Text is the invalid JSON of a model's call, or an object that the model encoded twice.
@@ -47,8 +69,8 @@ fn fault(text: &str, error: &serde_json::Error) -> String {
 }
 
 /// Converts the values in place. `place` is the argument's name, empty for the arguments as a whole.
-fn fit(place: &str, value: &mut Value, schema: &Value) -> Result<(), String> {
-    let Some(expected) = schema["type"].as_str() else { return Ok(()) };
+fn fit(place: &str, value: &mut Value, schema: &Value, faults: &mut Vec<String>) {
+    let Some(expected) = schema["type"].as_str() else { return };
     convert(value, expected);
     let is_right = match expected {
         "integer" => value.is_u64(),
@@ -60,34 +82,51 @@ fn fit(place: &str, value: &mut Value, schema: &Value) -> Result<(), String> {
         _ => true,
     };
     if !is_right {
-        return Err(format!("{place} is {}; expected {}", shown(value), named(expected)));
+        faults.push(format!("{place} is {}; expected {}", shown(value), named(expected)));
+        return;
     }
     match value {
-        Value::Array(items) => items
-            .iter_mut()
-            .enumerate()
-            .try_for_each(|(at, item)| fit(&format!("{place}[{at}]"), item, &schema["items"])),
-        Value::Object(members) => fit_members(place, members, schema),
-        _ => Ok(()),
+        Value::Array(items) => {
+            for (at, item) in items.iter_mut().enumerate() {
+                fit(&format!("{place}[{at}]"), item, &schema["items"], faults);
+            }
+        }
+        Value::Object(members) => fit_members(place, members, schema, faults),
+        Value::String(word) => {
+            let Some(words) = schema["enum"].as_array() else { return };
+            let mut words = words.iter().filter_map(Value::as_str);
+            if !words.clone().any(|known| known == word) {
+                let known: Vec<&str> = words.by_ref().collect();
+                faults.push(format!("{place} is {}; expected {}", shown(value), known.join(", ")));
+            }
+        }
+        _ => {}
     }
 }
 
-fn fit_members(place: &str, members: &mut Map<String, Value>, schema: &Value) -> Result<(), String> {
-    let Some(properties) = schema["properties"].as_object() else { return Ok(()) };
+fn fit_members(place: &str, members: &mut Map<String, Value>, schema: &Value, faults: &mut Vec<String>) {
+    let Some(properties) = schema["properties"].as_object() else { return };
     // Schemas do not mention that an optional argument may be null.
     members.retain(|name, value| !(value.is_null() && properties.contains_key(name)));
-    for (name, value) in members {
-        let place = if place.is_empty() { name.to_owned() } else { format!("{place}.{name}") };
-        let Some(property) = properties.get(name) else {
-            return Err(unknown(&place, name, properties));
-        };
-        fit(&place, value, property)?;
+    let placed = |name: &str| if place.is_empty() { name.to_owned() } else { format!("{place}.{name}") };
+    let missing: Vec<&String> =
+        properties.keys().filter(|name| is_required(schema, name) && !members.contains_key(*name)).collect();
+    let free: Vec<&str> =
+        properties.keys().map(String::as_str).filter(|name| !members.contains_key(*name)).collect();
+    for (name, value) in &mut *members {
+        match properties.get(name) {
+            Some(property) => fit(&placed(name), value, property, faults),
+            None => faults.push(unknown(&placed(name), name, &free)),
+        }
     }
-    Ok(())
+    faults.extend(missing.into_iter().map(|name| format!("`{}` is missing", placed(name))));
 }
 
 fn convert(value: &mut Value, expected: &str) {
     let converted = match (expected, &*value) {
+        ("boolean", Value::String(text)) if ["True", "False"].contains(&text.trim()) => {
+            Some(Value::Bool(text.trim() == "True"))
+        }
         ("integer" | "number" | "boolean" | "array" | "object", Value::String(text)) => {
             serde_json::from_str(text.trim()).ok()
         }
@@ -103,12 +142,11 @@ fn convert(value: &mut Value, expected: &str) {
     }
 }
 
-fn unknown(place: &str, name: &str, properties: &Map<String, Value>) -> String {
-    let names: Vec<&str> = properties.keys().map(String::as_str).collect();
-    match near(name, &names).or_else(|| names.iter().copied().find(|known| name.contains(known))) {
-        Some(known) => format!("it has no argument `{place}`; did you mean `{known}`?"),
-        None if names.is_empty() => format!("it has no argument `{place}`, and no other"),
-        None => format!("it has no argument `{place}`; its arguments are {}", names.join(", ")),
+/// `free` are the arguments that have no value yet.
+fn unknown(place: &str, name: &str, free: &[&str]) -> String {
+    match free.iter().find(|known| is_misspelt(name, known)) {
+        Some(known) => format!("it has no argument `{place}` (did you mean `{known}`?)"),
+        None => format!("it has no argument `{place}`"),
     }
 }
 
@@ -135,15 +173,21 @@ mod tests {
 
     #[allow(clippy::needless_pass_by_value, reason = "short rows")]
     fn check(given: Value, expected: Result<Value, &str>) {
-        let schema = json!({ "type": "object", "required": ["path"], "properties": {
+        let schema = json!({ "type": "object", "properties": {
             "path": { "type": "string" },
             "limit": { "type": "integer" },
             "all": { "type": "boolean" },
-            "items": { "type": "array", "items": { "type": "object", "properties": {
+            "form": { "type": "string", "enum": ["long", "short"] },
+            "items": { "type": "array", "items": { "type": "object", "required": ["content"], "properties": {
                 "content": { "type": "string" } } } },
         } });
         let result = read::<Value>(given.clone(), &schema).map_err(|error| error.to_string());
-        let expected = expected.map_err(|reason| format!("Invalid arguments: {reason}"));
+        let arguments = "Its arguments: path (string, optional), limit (integer, optional), all (boolean, \
+                         optional), form (string, optional), items (array, optional).";
+        let expected = expected.map_err(|reason| match reason.strip_prefix("JSON: ") {
+            Some(reason) => format!("Invalid arguments: {reason}"),
+            None => format!("Invalid arguments: {reason}. {arguments}"),
+        });
         assert_eq!(result, expected, "{given}");
     }
 
@@ -158,6 +202,7 @@ mod tests {
         check(json!("{\"path\": \"a\"}"), Ok(json!({ "path": "a" })));
         check(json!(null), Ok(json!({})));
         check(json!({ "path": "[1]" }), Ok(json!({ "path": "[1]" })));
+        check(json!({ "all": "False", "form": "long" }), Ok(json!({ "all": false, "form": "long" })));
     }
 
     #[test]
@@ -171,13 +216,16 @@ mod tests {
             (json!({ "items": ["a"] }), "items[0] is \"a\"; expected an object"),
             (
                 json!({ "items": [{ "contents": "a" }] }),
-                "it has no argument `items[0].contents`; did you mean `content`?",
+                "it has no argument `items[0].contents` (did you mean `content`?); `items[0].content` is missing",
             ),
-            (json!({ "file_path": "a" }), "it has no argument `file_path`; did you mean `path`?"),
-            (json!({ "limt": 1 }), "it has no argument `limt`; did you mean `limit`?"),
-            (json!({ "zzz": 1 }), "it has no argument `zzz`; its arguments are path, limit, all, items"),
-            (json!([1]), "expected an object, not [1]"),
-            (json!("3"), "expected an object"),
+            (json!({ "limt": 1 }), "it has no argument `limt` (did you mean `limit`?)"),
+            (json!({ "limt": 1, "limit": 1 }), "it has no argument `limt`"),
+            (
+                json!({ "zzz": 1, "form": "tall" }),
+                "it has no argument `zzz`; form is \"tall\"; expected long, short",
+            ),
+            (json!([1]), "JSON: expected an object, not [1]"),
+            (json!("3"), "JSON: expected an object"),
         ] {
             check(given, Err(reason));
         }
@@ -188,12 +236,12 @@ mod tests {
         for (given, reason) in [
             (
                 "{\"path\": \"a\", \"content\": \"unfinis",
-                "not valid JSON: EOF while parsing a string at line 1 column 33, after \
+                "JSON: not valid JSON: EOF while parsing a string at line 1 column 33, after \
                  \"{\\\"path\\\": \\\"a\\\", \\\"content\\\": \\\"unfinis\"; the end is missing, so send less at once",
             ),
             (
                 "{\n\"path\" \"a\"}",
-                "not valid JSON: expected `:` at line 2 column 8, after \"{\\n\\\"path\\\" \"",
+                "JSON: not valid JSON: expected `:` at line 2 column 8, after \"{\\n\\\"path\\\" \"",
             ),
         ] {
             check(Value::String(given.into()), Err(reason));

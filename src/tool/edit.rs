@@ -3,6 +3,7 @@
 pub(super) mod apply_patch;
 pub(super) mod edit_file;
 mod save;
+mod syntax;
 mod text_change;
 pub(super) mod text_match;
 pub(super) mod write_file;

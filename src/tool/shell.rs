@@ -51,9 +51,9 @@ const SHOWN: usize = 8 * 1024;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ShellArguments {
-    /// Command line for bash. It has no terminal and no input.
+    /// For bash, without terminal and input.
     command: String,
-    /// Directory to run in. Default: the working directory.
+    /// Default: the working directory.
     #[serde(default)]
     cwd: Option<String>,
     /// Seconds, at most 1800. Default: 120.
@@ -64,9 +64,9 @@ struct ShellArguments {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct FullArguments {
-    /// Command line for bash. It has no terminal and no input.
+    /// For bash, without terminal and input.
     command: String,
-    /// Directory to run in. Default: the working directory.
+    /// Default: the working directory.
     #[serde(default)]
     cwd: Option<String>,
     /// Seconds, at most 1800. Default: 120, in the background none.

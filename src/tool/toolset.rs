@@ -136,6 +136,13 @@ impl Toolset {
         Self { tools, ..self }
     }
 
+    /// Without the tool that asks the user, for runs without one.
+    #[must_use]
+    pub fn without_questions(self) -> Self {
+        let tools = self.tools.iter().filter(|tool| tool.spec().name != ask_user::NAME).cloned().collect();
+        Self { tools, ..self }
+    }
+
     #[must_use]
     pub fn with_fetch(self, fetch_client: Arc<FetchClient>, limits: FetchLimits) -> Self {
         self.with(&[fetch::tool(fetch_client, limits)])

@@ -9,6 +9,7 @@ use modegate::acp::{MessageId, SessionId, SessionModeId};
 use modegate::client::{self, Outgoing};
 use modegate::conversation::acp_updates::{self, OptionalUpdates};
 use modegate::conversation::history::History;
+use modegate::conversation::reminder::placement::Placement;
 use modegate::conversation::reminder::{self, Inputs, ReminderReader};
 use modegate::event::SessionEvent;
 use modegate::mode::{Modes, ReminderPosition, ShellUse};
@@ -135,7 +136,7 @@ fn splice_reminders(iterations: u64) {
             mode: &ceilings.modes[0],
             reader: ReminderReader::Agent,
             transition: None,
-            is_first_turn: false,
+            is_attended: true,
             notes: &[],
             ceilings: black_box(&ceilings),
             grants: &grants,
@@ -143,7 +144,7 @@ fn splice_reminders(iterations: u64) {
             modes: &["ask", "plan", "code"],
         });
         assert!(reminder.is_some());
-        black_box(reminder::splice(history.messages(), reminder, ReminderPosition::Tail));
+        black_box(Placement::default().splice(history.messages(), reminder, ReminderPosition::Stay));
     }
 }
 
@@ -156,6 +157,7 @@ fn encode_requests(iterations: u64) {
         effort: Effort::Default,
         system: "You are a coding agent. ".repeat(100).into(),
         tools: Toolset::built_in().iter().map(|tool| tool.spec().to_offer()).collect(),
+        lasting_tools: 0,
         allowed: None,
         trace: None,
         messages: history().messages(),

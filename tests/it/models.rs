@@ -1,6 +1,7 @@
 //! Providers over HTTP, model selection, keys and prompt caching.
 
 mod context;
+mod first_request;
 mod http_server;
 mod images;
 mod interruptions;
@@ -14,5 +15,6 @@ mod reminder_cost;
 mod remote;
 mod selection;
 mod stream_quirks;
+mod superseded;
 mod trace;
 mod trial;

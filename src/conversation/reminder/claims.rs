@@ -45,6 +45,8 @@ pub enum ReminderClaim {
     NothingElseChanges,
     Refused(NamedTools),
     Asked(NamedTools),
+    /// Would be asked, and is refused, because no user is there.
+    Unanswered(NamedTools),
     /// Allowed within the session's folders, whatever the arguments.
     NotAsked(NamedTools),
 }
@@ -202,8 +204,10 @@ impl<'a> Levels<'a> {
         claims
     }
 
-    pub fn asked(&self) -> Option<ReminderClaim> {
-        self.named(|_, level| level == Level::Asked).map(ReminderClaim::Asked)
+    /// The calls that need the user's permission. `is_attended` is false if no user can be asked.
+    pub fn asked(&self, is_attended: bool) -> Option<ReminderClaim> {
+        let claim = if is_attended { ReminderClaim::Asked } else { ReminderClaim::Unanswered };
+        self.named(|_, level| level == Level::Asked).map(claim)
     }
 
     /// Returns read-only tools that never ask, if changing tools ask. Omits tools of which rules single out
@@ -252,6 +256,11 @@ impl fmt::Display for ReminderClaim {
             }
             Self::Refused(these) => write!(f, "Refused: {}.", these.text),
             Self::Asked(these) => write!(f, "The user is asked before: {}.", these.text),
+            Self::Unanswered(these) => write!(
+                f,
+                "Nobody can be asked in this run, so these are refused: {}. Do what you can without them, and say what is left.",
+                these.text
+            ),
             Self::NotAsked(these) => {
                 write!(f, "Allowed in the session's folders without asking: {}.", these.text)
             }

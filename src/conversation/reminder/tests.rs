@@ -4,12 +4,14 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
+use super::placement::Placement;
 use super::*;
 use crate::acp::{MessageId, ToolCallId, ToolCallStatus, ToolKind};
 use crate::conversation::history::History;
 use crate::conversation::neutralise::tests::{hostile, tags};
 use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
-use crate::mode::{Modes, ShellUse};
+use crate::mode::{Modes, ReminderPosition, ShellUse};
+use crate::model::{Block, Message, Role};
 use crate::permission::{Effect, Target, Verdict, decide};
 use crate::policy::{LayerOwner, Layers};
 
@@ -53,7 +55,7 @@ fn composed(modes: &Modes, id: &str, transition: Option<&Transition>, notes: &[&
         mode: modes.resolve(id).unwrap(),
         reader: ReminderReader::Agent,
         transition,
-        is_first_turn: false,
+        is_attended: true,
         notes,
         ceilings: &ceilings,
         grants: &Grants::default(),
@@ -75,9 +77,9 @@ fn with(text: &str) -> Modes {
 }
 
 #[test]
-fn only_plan_has_a_reminder_without_a_switch() {
+fn code_has_no_reminder_without_a_switch() {
     assert!(reminder("plan", None).is_some());
-    assert_eq!(reminder("ask", None), None);
+    assert!(reminder("ask", None).is_some());
     assert_eq!(reminder("code", None), None);
     assert_eq!(
         reminder("code", Some("plan")).unwrap(),
@@ -90,6 +92,29 @@ fn only_plan_has_a_reminder_without_a_switch() {
          changing files, shell, fetch, changing memories, MCP tools that may change something, mcp__s__look. Allowed in the \
          session's folders without asking: reading and searching, shell_read_only.\n</system-reminder>"
     );
+}
+
+#[test]
+fn reminder_without_a_user_names_the_refused_calls() {
+    let modes = Modes::built_in();
+    let (ceilings, tools) = (ceilings(&modes, "ask"), tools());
+    let text = |is_attended| {
+        let inputs = Inputs {
+            mode: modes.resolve("ask").unwrap(),
+            reader: ReminderReader::Agent,
+            transition: None,
+            is_attended,
+            notes: &[],
+            ceilings: &ceilings,
+            grants: &Grants::default(),
+            tools: &tools,
+            modes: &["ask"],
+        };
+        compose(&inputs).unwrap()
+    };
+    let refused = "Nobody can be asked in this run, so these are refused: changing files, shell, fetch,";
+    assert!(text(false).contains(refused) && !text(false).contains("The user is asked"), "{}", text(false));
+    assert!(text(true).contains("The user is asked before: changing files, shell, fetch,"), "the control");
 }
 
 #[test]
@@ -206,7 +231,7 @@ fn every_reminder_matches_the_fixture() {
                 mode,
                 reader: ReminderReader::Agent,
                 transition,
-                is_first_turn: false,
+                is_attended: true,
                 notes: &[],
                 ceilings: &all[at],
                 grants: &grants,
@@ -236,7 +261,10 @@ fn every_reminder_matches_the_fixture() {
                 };
                 let lines = inner(compose(at, Some(&transition)));
                 // A switch only adds lines, or extends the line about asking.
-                let stays = |line: &String| lines.iter().any(|other| other.starts_with(line.as_str()));
+                let stays = |line: &String| {
+                    line.ends_with(" mode is on.")
+                        || lines.iter().any(|other| other.starts_with(line.as_str()))
+                };
                 assert!(status.iter().all(stays), "{from} to {id}: {lines:?}");
                 let new: Vec<&str> =
                     lines.iter().filter(|line| !status.contains(line)).map(String::as_str).collect();
@@ -366,7 +394,7 @@ impl Case<'_> {
                 let refused = self.names(is_refused);
                 (these.tools.iter().all(|tool| refused.contains(tool)), these.tools.clone())
             }
-            ReminderClaim::Asked(these) => {
+            ReminderClaim::Asked(these) | ReminderClaim::Unanswered(these) => {
                 (these.tools == self.names(|tool| self.is(tool) == 1), these.tools.clone())
             }
             ReminderClaim::NotAsked(these) => {
@@ -411,7 +439,7 @@ fn every_claim_agrees_with_decide() {
             let case = Case { name, from, to, before, now, tools: &tools };
             let levels = Levels::of(&case.now, &grants, &tools);
             let mut claims = levels.refusals();
-            claims.extend(levels.asked());
+            claims.extend(levels.asked(true));
             claims.extend(levels.not_asked(&case.now));
             claims.extend(levels.since(&Levels::of(&case.before, &grants, &tools), from));
             seen.extend(claims.iter().map(std::mem::discriminant).map(|kind| format!("{kind:?}")));
@@ -436,14 +464,17 @@ fn denials_by_any_ceiling_bring_a_reminder() {
                 mode,
                 reader: ReminderReader::Agent,
                 transition: None,
-                is_first_turn: false,
+                is_attended: true,
                 notes: &[],
                 ceilings: &ceilings,
                 grants: &Grants::default(),
                 tools: &tools,
                 modes: &[],
             };
-            assert_eq!(compose(&facts).is_some(), refuses || !mode.prompt.trim().is_empty(), "{name}: {id}");
+            let asks = Levels::of(&ceilings, &Grants::default(), &tools).not_asked(&ceilings).is_some();
+            let is_due = refuses || asks || !mode.prompt.trim().is_empty();
+            assert_eq!(compose(&facts).is_some(), is_due, "{name}: {id}");
+            assert_eq!(is_standing(&facts), is_due, "{name}: {id}");
         }
     }
 }
@@ -480,7 +511,7 @@ proptest! {
             mode: &mode,
             reader,
             transition: Some(&transition),
-            is_first_turn: false,
+            is_attended: true,
             notes: &notes,
             ceilings: &ceilings,
             grants: &Grants::default(),
@@ -543,6 +574,7 @@ fn events(step: &Step, number: usize) -> Vec<SessionEvent> {
                     arguments: serde_json::json!({}),
                     locations: vec![],
                     is_announced: false,
+                    note: None,
                 }))
             }));
             events.extend((0..*calls).rev().map(|call| {
@@ -567,25 +599,34 @@ fn events(step: &Step, number: usize) -> Vec<SessionEvent> {
     }
 }
 
+fn blocks(messages: &[Arc<Message>]) -> Vec<(Role, Block)> {
+    let of = |message: &Arc<Message>| {
+        let role = message.role;
+        message.blocks.iter().map(move |block| (role, block.clone())).collect::<Vec<_>>()
+    };
+    messages.iter().flat_map(of).collect()
+}
+
 /// The blocks of a request without its reminders, and the number of reminders.
 fn stable_blocks(messages: &[Arc<Message>]) -> (Vec<(Role, Block)>, usize) {
-    let blocks: Vec<_> = messages
-        .iter()
-        .flat_map(|message| message.blocks.iter().map(|block| (message.role, block.clone())))
-        .collect();
-    let reminders = blocks.iter().filter(|(_, block)| matches!(block, Block::Reminder(_))).count();
-    let stable = blocks.into_iter().filter(|(_, block)| !matches!(block, Block::Reminder(_))).collect();
-    (stable, reminders)
+    let (reminders, stable): (Vec<_>, Vec<_>) =
+        blocks(messages).into_iter().partition(|(_, block)| matches!(block, Block::Reminder(_)));
+    (stable, reminders.len())
 }
 
 proptest! {
     #[test]
-    fn request_without_reminder_is_a_prefix_of_the_next(steps in prop::collection::vec(any_step(), 1..12)) {
+    fn request_without_reminder_is_a_prefix_of_the_next(
+        steps in prop::collection::vec(any_step(), 1..12),
+        position in prop::sample::select(vec![ReminderPosition::Stay, ReminderPosition::Tail]),
+    ) {
         let modes = Modes::built_in();
         let mut mode = modes.resolve("plan").unwrap();
         let mut history = History::default();
         history.apply(&SessionEvent::UserMessage { message_id: MessageId::new("u"), content: vec!["go".into()], typed: None, key: None });
         let mut before: Vec<(Role, Block)> = Vec::new();
+        let mut whole_before: Vec<(Role, Block)> = Vec::new();
+        let (mut placement, mut said) = (Placement::default(), None);
         for (number, step) in steps.iter().enumerate() {
             let mut transition = None;
             if let Step::Mode(id) = step {
@@ -595,11 +636,15 @@ proptest! {
             for event in events(step, number) {
                 history.apply(&event);
             }
-            let request = splice(history.messages(), composed(&modes, &mode.id, transition.as_ref(), &[]), ReminderPosition::Tail);
+            let reminder = composed(&modes, &mode.id, transition.as_ref(), &[]);
+            let request = placement.splice(history.messages(), reminder.clone(), position);
             let (stable, reminders) = stable_blocks(&request);
-            prop_assert_eq!(reminders, usize::from(mode.id == "plan" || transition.is_some()));
+            prop_assert_eq!(reminders, usize::from(mode.id != "code" || transition.is_some()));
             prop_assert!(stable.starts_with(&before), "{:?} does not begin with {:?}", stable, before);
-            if reminders == 1 {
+            let whole = blocks(&request);
+            let stays = position == ReminderPosition::Stay && number > 0 && said == reminder;
+            prop_assert!(!stays || whole.starts_with(&whole_before), "{:?} does not begin with {:?}", whole, whole_before);
+            if reminders == 1 && !stays {
                 let last = request.last().unwrap();
                 prop_assert_eq!(last.role, Role::User);
                 prop_assert!(matches!(last.blocks.last(), Some(Block::Reminder(_))));
@@ -611,8 +656,8 @@ proptest! {
                 }
                 _ => false,
             });
-            prop_assert!(!elsewhere, "the request contains a tag that `splice` did not add");
-            before = stable;
+            prop_assert!(!elsewhere, "the request contains a tag that `Placement` did not add");
+            (before, whole_before, said) = (stable, whole, reminder);
         }
     }
 }
@@ -635,27 +680,4 @@ fn instruct_mode_explains_the_switch_syntax() {
     assert_eq!(composed(&modes, "code", None, &[]), None);
     let notice = composed(&modes, "code", None, &["The block was not applied."]).unwrap();
     assert_eq!(notice, "<system-reminder>\nThe block was not applied.\n</system-reminder>");
-}
-
-#[test]
-fn before_prompt_reminder_precedes_the_last_prompt() {
-    let user = |blocks: Vec<Block>| Arc::new(Message { role: Role::User, blocks });
-    let text = |text: &str| Block::Text(text.into());
-    let result = Block::ToolResult { id: "c".into(), name: "t".into(), text: "r".into(), is_error: false };
-    let messages = vec![
-        user(vec![text("first")]),
-        Arc::new(Message { role: Role::Assistant, blocks: vec![text("answer")] }),
-        user(vec![text("second"), text("more")]),
-        Arc::new(Message { role: Role::Assistant, blocks: vec![text("calls")] }),
-        user(vec![result]),
-    ];
-    let spliced = splice(messages, Some("R".into()), ReminderPosition::BeforePrompt);
-    let places: Vec<_> = spliced
-        .iter()
-        .enumerate()
-        .flat_map(|(at, message)| message.blocks.iter().enumerate().map(move |(n, block)| (at, n, block)))
-        .filter(|(.., block)| matches!(block, Block::Reminder(_)))
-        .map(|(at, n, _)| (at, n))
-        .collect();
-    assert_eq!(places, [(2, 0)]);
 }

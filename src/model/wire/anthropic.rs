@@ -1,6 +1,6 @@
-//! Anthropic's Messages API. Cache markers are on the system prompt, which covers the tools before it, and on
-//! the last stable block of the last two user messages: the one before the reminder, and the one that the
-//! previous request marked.
+//! Anthropic's Messages API. Cache markers are on the last tool that a mode change keeps, on the system prompt,
+//! which covers the tools before it, and on the last block of the last two user messages that is no reminder:
+//! the previous request marked one of these.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Ask, Decode, SIGNATURE, Wire, as_object, blocks, call_id, to_bytes};
 use crate::model::known::Thinking;
-use crate::model::{Block, Effort, Role, ToolOffer};
+use crate::model::{Block, Effort, ModelRequest, Role};
 
 mod decode;
 
@@ -67,7 +67,7 @@ impl Wire for Anthropic {
             model: ask.name,
             max_tokens,
             stream: true,
-            tools: request.tools.iter().map(AnthropicTool::from).collect(),
+            tools: tools(request),
             system: [AnthropicPart::Text { text: &request.system, cache_control: Some(MARKER) }],
             thinking: thinking(ask, max_tokens),
             output_config: effort
@@ -111,12 +111,18 @@ struct AnthropicTool<'a> {
     name: &'a str,
     description: &'a str,
     input_schema: &'a RawValue,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_control: Option<Marker>,
 }
 
-impl<'a> From<&'a ToolOffer> for AnthropicTool<'a> {
-    fn from(offer: &'a ToolOffer) -> Self {
-        Self { name: &offer.name, description: &offer.description, input_schema: offer.schema.as_json() }
-    }
+fn tools(request: &ModelRequest) -> Vec<AnthropicTool<'_>> {
+    let tools = request.tools.iter().enumerate().map(|(at, offer)| AnthropicTool {
+        name: &offer.name,
+        description: &offer.description,
+        input_schema: offer.schema.as_json(),
+        cache_control: (at + 1 == request.lasting_tools).then_some(MARKER),
+    });
+    tools.collect()
 }
 
 #[derive(Serialize)]
@@ -140,7 +146,7 @@ enum AnthropicPart<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         cache_control: Option<Marker>,
     },
-    /// Text without a marker, because the next request does not contain it.
+    /// Text without a marker, because the next request may lack it.
     #[serde(rename = "text")]
     Reminder {
         text: &'a str,

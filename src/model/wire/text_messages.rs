@@ -1,7 +1,7 @@
 //! Messages for formats with one text in each: Chat Completions and Ollama. Pure.
 //!
-//! The reminder ends the last user or tool message, because some templates reject a user message after a tool
-//! message.
+//! The reminder stands in a user message, because the result of a tool is not a place for instructions. A note
+//! may end a result.
 
 use std::borrow::Cow;
 
@@ -18,6 +18,9 @@ const NO_ANSWER: &str = "[no answer]";
 
 /// The same before images of a tool result.
 const PICTURES: &str = "[images of the result]";
+
+/// The same before a reminder.
+const REMINDED: &str = "[reminder]";
 
 pub(super) enum TextMessage<'a> {
     User { text: Cow<'a, str>, images: Vec<&'a Image> },
@@ -90,9 +93,15 @@ fn user<'a>(message: &'a Message, ask: &Ask<'a>, messages: &mut Vec<TextMessage<
                 let text = result_text(text, *is_error);
                 messages.push(TextMessage::Tool { id: call_id(id), name, text });
             }
-            Block::Image(_) | Block::Note(_) | Block::Reminder(_) => {
+            Block::Reminder(reminder) => {
+                if text.is_empty() && images.is_empty() {
+                    between = REMINDED;
+                }
+                append(&mut text, reminder, "\n\n");
+            }
+            Block::Image(_) | Block::Note(_) => {
                 let note = match block {
-                    Block::Note(note) | Block::Reminder(note) => note.as_str(),
+                    Block::Note(note) => note.as_str(),
                     Block::Image(image) => ask.image_omission(image).unwrap_or_default(),
                     _ => continue,
                 };

@@ -232,7 +232,7 @@ const UNKNOWN: u32 = fail(libc::ENOSYS);
 /// A listener of the command could run calls that are suspended.
 pub(super) const NEW_LISTENER: c_int = 8;
 
-/// What the filter of a read-only command depends on.
+/// The variants of the filter.
 #[derive(Debug, Clone, Copy)]
 #[allow(clippy::struct_excessive_bools, reason = "each is independent of the others")]
 pub(super) struct ReaderLimits {

@@ -18,11 +18,13 @@ use crate::session::history::intents;
 use crate::session::insertion::InsertedPrompt;
 use crate::session::mode::ancestry::Parent;
 use crate::session::mode::decider::{Authorization, Decided, Decider, Grant};
+use crate::session::notes::endings::BackgroundEnd;
 use crate::session::subagent::handoff;
 use crate::session::subagent::relay::SubagentReport;
 use crate::session::subagent::spawn::{Delegation, Inherited, Spawned};
 use crate::session::turn::Turn;
 use crate::session::turn::message::{Background, FinishedCall, Next, Room, TurnMessage};
+use crate::session::turn::model_request::Requests;
 use crate::session::turn::repetition::{self, Brake, Repetition};
 use crate::session::turn::turns::{self, FROM_TURN, RunningTurn};
 use crate::session::{DEADLINE, servers, turn};
@@ -52,7 +54,7 @@ impl Actor {
         let title = (turn == 1).then(|| title(&content)).flatten();
         let external_agent =
             self.decider.policy.agent.external_agent.is_some().then(|| self.decider.policy.agent.id.clone());
-        self.notes.deliver(&mut self.decider);
+        self.notes.deliver(&mut self.decider).await;
         let to_it = if external_agent.is_some() { content.clone() } else { Vec::new() };
         self.decider.log.signal(SessionSignal::TurnBegan);
         self.decider.log.record_prompt(InsertedPrompt { message_id, content, typed, insertion });
@@ -90,7 +92,7 @@ impl Actor {
     }
 
     /// Returns `None`, without side effects, once the turn has used all requests that the mode allows.
-    fn next_request(&mut self, steps: u32) -> Option<Next> {
+    async fn next_request(&mut self, steps: u32) -> Option<Next> {
         let mode = self.decider.policy.context.modes.resolve(&self.decider.policy.mode.0).ok();
         let limit = mode
             .map_or(1, |mode| mode.max_steps)
@@ -116,7 +118,8 @@ impl Actor {
         }
         self.notes.warn_of_limit(self.decider.log.turn(), limit - steps, limit);
         self.notes.quote(servers::instructions(&self.decider));
-        self.notes.deliver(&mut self.decider);
+        self.decider.allowed_note.take().into_iter().for_each(|note| self.notes.add_later(note));
+        self.notes.deliver(&mut self.decider).await;
         while let Some(message) = self.turns.join_next(self.decider.log.turn(), |prompt| {
             slash_commands::may_steer(prompt, &self.decider.policy)
         }) {
@@ -125,6 +128,7 @@ impl Actor {
             self.decider.log.record_prompt(message);
         }
         let frame = self.requests.frame(&self.models, &self.decider.policy);
+        Requests::supersede(frame, &mut self.decider);
         let shortened = self.requests.fit(frame, &mut self.decider.log);
         self.note_shortened(shortened);
         let has_background = !self.jobs.list().is_empty() || !self.subagents.background().is_empty();
@@ -164,7 +168,7 @@ impl Actor {
             TurnMessage::Shown(files) => self.turns.show(files),
             TurnMessage::NextRequest { made, reply } => {
                 // The turn may be cancelled by now.
-                let _ = reply.send(self.next_request(made));
+                let _ = reply.send(self.next_request(made).await);
             }
             TurnMessage::Compact { refused, reply } => {
                 let frame = self.requests.frame(&self.models, &self.decider.policy);
@@ -264,11 +268,16 @@ impl Actor {
         }
     }
 
-    /// Background work that would end with the session, at the end of its last turn.
+    /// Background work that runs at the end of a turn, or has ended since the last request. Without another turn,
+    /// jobs count, too.
     fn background_at_end(&mut self) -> Background {
         let running = self.subagents.background().iter().filter(|agent| !agent.is_over());
         let agents: Vec<_> = running.cloned().collect();
-        if self.notes.has_ending || self.notes.warn_of_jobs(self.decider.log.turn(), &self.jobs.running()) {
+        let is_last = self.decider.policy.context.ends_with_turn;
+        if is_last
+            && (self.notes.endings.has_unseen()
+                || self.notes.warn_of_jobs(self.decider.log.turn(), &self.jobs.running()))
+        {
             return Background::News;
         }
         if agents.is_empty() { Background::Nothing } else { Background::Agents(agents) }
@@ -279,7 +288,9 @@ impl Actor {
         let grant = match decided {
             Decided::Final(authorization) => return authorization,
             Decided::Ask(facts) => {
-                return Authorization::Ask { last_seen: self.turns.last_seen(&facts.targets) };
+                let last_seen = self.turns.last_seen(&facts.targets);
+                let reads = CallFacts::of_tool(tool::READ_FILE, Effect::Read);
+                return Authorization::Ask { last_seen, files: Box::new(self.decider.files_of(reads)) };
             }
             Decided::Granted(grant) => grant,
         };
@@ -345,9 +356,9 @@ impl Actor {
             let reason = reason.stop_reason();
             self.decider.log.record(SessionEvent::Stop { reason }, None);
         }
-        self.requests.forget_transition_after(self.decider.log.turn());
+        self.requests.end_transition_after(self.decider.log.turn());
         self.switches.end_turn();
-        self.notes.deliver(&mut self.decider);
+        self.notes.deliver(&mut self.decider).await;
         self.decider.log.save().await;
         self.decider.log.signal(SessionSignal::TurnEnded(turns::outcome(&outcome)));
         self.turns.reply(reply, outcome.clone(), command, &mut self.decider.log);
@@ -399,13 +410,21 @@ impl Actor {
         spawned
     }
 
-    pub(super) fn report(&mut self, report: SubagentReport) {
-        let Some(note) = self.subagents.handle(report, &mut self.gate, &mut self.decider.log) else { return };
-        self.notes.has_ending = true;
+    pub(super) async fn report(&mut self, report: SubagentReport) {
+        let Some(end) = self.subagents.handle(report, &mut self.gate, &mut self.decider.log) else { return };
         if !self.turns.is_running() {
-            self.notes.inform(format!("{note}\n\n"));
+            self.notes.inform(format!("{}\n\n", end.headline()));
         }
-        self.note_for_model(note);
+        self.background_ended(end).await;
+    }
+
+    /// During a turn, the model may look at the work before its next request.
+    pub(super) async fn background_ended(&mut self, end: BackgroundEnd) {
+        if self.turns.is_running() {
+            self.notes.endings.add(end);
+        } else if let Some(note) = end.note().await {
+            self.note_for_model(note);
+        }
     }
 
     /// Handles reports of sub-agents during `work`: the calls that `work` ends may need the client. An
@@ -415,7 +434,7 @@ impl Actor {
         loop {
             tokio::select! {
                 done = &mut work => return done,
-                Some(report) = self.subagents.next() => self.report(report),
+                Some(report) = self.subagents.next() => self.report(report).await,
             }
         }
     }

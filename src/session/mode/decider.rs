@@ -20,7 +20,6 @@ use crate::conversation::question_text::CallPreview;
 use crate::event::ToolCallEvent;
 use crate::gate::Permit;
 use crate::ids;
-use crate::mode::definition::near;
 use crate::permission::{
     self, AskReason, CallFacts, CallSource, Ceilings, Denial, Effect, FilesBelow, Scope, Target, UNRECORDED,
     Verdict,
@@ -30,6 +29,7 @@ use crate::store::entry::{ChainEntry, RecordedConsent, RecordedFacts};
 use crate::store::sessions::StoredGrant;
 use crate::store::{self, Row};
 use crate::tool::client_io::ClientIo;
+use crate::tool::foreign_call;
 use crate::tool::{LastSeen, SessionState};
 
 const MAX_DENIALS: u32 = 3;
@@ -44,6 +44,8 @@ pub(crate) struct Decider {
     open: HashMap<u64, OpenQuestion>,
     pub(crate) answers: FuturesUnordered<BoxFuture<'static, (u64, PermissionReply)>>,
     denials: DenialCount,
+    /// For the model: the commands that the user allowed for good with the last answer.
+    pub(crate) allowed_note: Option<String>,
     /// Hash of the ceilings under which the last recorded call was decided.
     recorded_under: Option<String>,
     /// Hash of the ceilings under which the external agent was last permitted to change files.
@@ -79,9 +81,11 @@ pub(crate) enum Authorization {
         permit: Permit,
         state: SessionState,
     },
-    /// The user must decide first. `last_seen` is the content of the targets that the model last saw.
+    /// The user must decide first. `last_seen` is the content of the targets that the model last saw, and `files` are
+    /// those that it may learn of.
     Ask {
         last_seen: Vec<Option<LastSeen>>,
+        files: Box<FilesBelow>,
     },
     /// Not denied, but the arguments are invalid.
     Invalid,
@@ -125,6 +129,7 @@ impl Decider {
             open: HashMap::new(),
             answers: FuturesUnordered::new(),
             denials: DenialCount::default(),
+            allowed_note: None,
             recorded_under: None,
             permitted_under: None,
         }
@@ -200,6 +205,7 @@ impl Decider {
         let OpenQuestion { call, facts, scopes, mode, reply } = self.open.remove(&number)?;
         let decided = match permission_options::read_answer(answer) {
             PermissionAnswer::Always => {
+                self.allowed_note = allowed_note(&scopes, &mode);
                 self.remember(&mode, true, scopes);
                 self.decide_again(call, &facts)
             }
@@ -411,10 +417,7 @@ impl Decider {
             .filter(|tool| is_available(&tool.spec().facts()))
             .map(|tool| &*tool.spec().name)
             .collect();
-        match near(&name.to_lowercase(), &names) {
-            Some(known) => format!("There is no such tool. Did you mean {known}?"),
-            None => "There is no such tool. Use only the tools that this session offers.".into(),
-        }
+        format!("There is no such tool. {}", foreign_call::advice(name, &names))
     }
 
     fn remember(&mut self, mode: &str, allows: bool, scopes: Vec<Scope>) {
@@ -457,6 +460,19 @@ impl Decider {
             at,
         }));
     }
+}
+
+/// Names the commands that need no permission any more: another form of the same would be asked again.
+fn allowed_note(scopes: &[Scope], mode: &str) -> Option<String> {
+    let commands = scopes.iter().filter(|scope| matches!(scope, Scope::Run(..)));
+    let labels: Vec<String> = commands.map(Scope::label).collect();
+    (!labels.is_empty()).then(|| {
+        format!(
+            "The user allows this from now on in {mode} mode, without a question: {}. Use this form again, because another one \
+             is asked about.",
+            labels.join(", ")
+        )
+    })
 }
 
 fn not_asked(why: String, facts: &CallFacts) -> String {

@@ -1,9 +1,10 @@
 //! The background jobs of a session.
 
 use crate::lazy_channel::LazyChannel;
+use crate::session::notes::endings::BackgroundEnd;
 use crate::text::first_line;
+use crate::tool::Job;
 use crate::tool::agent::background_list::{discarded_note, forget};
-use crate::tool::{Job, JobSnapshot};
 
 #[derive(Default)]
 pub(crate) struct Jobs {
@@ -43,14 +44,10 @@ impl Jobs {
         discarded_note("jobs", &discarded)
     }
 
-    /// Returns a note for the model, or `None` if the job ended on request.
-    pub(crate) async fn ended(&self, id: &str) -> Option<String> {
+    /// Returns the end of a job, or `None` if the job ended on request.
+    pub(crate) async fn ended(&self, id: &str) -> Option<BackgroundEnd> {
         let job = self.list.iter().find(|job| job.id == id)?.clone();
-        let JobSnapshot { written, end: Some(end), .. } = job.snapshot().await? else { return None };
-        let line = job.line.lines().next().unwrap_or_default();
-        end.is_unrequested().then(|| {
-            let how = end.describe(written == 0);
-            format!("The background job {id} ({line}) has ended: {how} view_background shows its output.")
-        })
+        let is_unrequested = job.snapshot().await?.end?.is_unrequested();
+        is_unrequested.then_some(BackgroundEnd::Job(job))
     }
 }

@@ -21,6 +21,7 @@ use crate::conversation::acp_updates::{NOTICE_META, QUESTION_META};
 use crate::conversation::content::ToolContent;
 use crate::conversation::open_calls::OpenCalls;
 use crate::gate::Gate;
+use crate::session::notes::endings::BackgroundEnd;
 use crate::tool::agent::background::BackgroundStatus;
 
 /// `_meta` key of a sub-agent's tool call: the parent's call id.
@@ -64,7 +65,7 @@ pub(crate) enum SubagentReport {
     /// The last message for a call. `unfinished` is `None` if the session itself has not ended.
     Ended {
         call: ToolCallId,
-        note: Option<String>,
+        background: Option<BackgroundEnd>,
         unfinished: Option<Gate>,
     },
 }

@@ -9,8 +9,9 @@ use tokio_util::sync::CancellationToken;
 use super::relay::{Heartbeat, SubagentOutput, SubagentReport};
 use crate::acp::{ContentBlock, StopReason, ToolCallId};
 use crate::session::handle::{EndReason, PromptOptions};
+use crate::session::notes::endings::BackgroundEnd;
 use crate::session::{DEADLINE, SessionHandle};
-use crate::tool::agent::background::Finished;
+use crate::tool::agent::background::{BackgroundAgent, Finished};
 
 /// Time for a turn and its calls to end.
 const CLOSE: Duration = Duration::from_secs(3 * DEADLINE.as_secs());
@@ -34,7 +35,7 @@ impl Subagent {
     pub(crate) async fn work(
         self,
         cancel: CancellationToken,
-        note: impl FnOnce(&Finished) -> Option<String>,
+        background: Option<BackgroundAgent>,
     ) -> Finished {
         let Self { call, agent, handle, task, relay, relay_cancel, mut heartbeat, idle_timeout, to, slot } =
             self;
@@ -86,9 +87,10 @@ impl Subagent {
         if finished.has_failed {
             finished.text = format!("The agent {agent} {}", finished.text);
         }
-        let note = note(&finished);
+        let end = |agent| BackgroundEnd::Agent { agent, finished: finished.clone() };
+        let background = background.map(end);
         // The parent session may have ended.
-        let _ = to.send(SubagentReport::Ended { call, note, unfinished });
+        let _ = to.send(SubagentReport::Ended { call, background, unfinished });
         finished
     }
 }

@@ -21,7 +21,7 @@ use crate::session::options::ModelSelection;
 use crate::session::{OptionalUpdates, Origin, SessionContext, SessionInit, start};
 use crate::skill::Skill;
 use crate::store::entry::ChainEntry;
-use crate::tool::agent::background::{BackgroundAgent, BackgroundStatus, Finished};
+use crate::tool::agent::background::{BackgroundAgent, BackgroundStatus};
 use crate::workspace::Workspace;
 
 /// Texts are for the model.
@@ -202,12 +202,4 @@ fn skill_task(skill: &Skill, task: &str) -> String {
         folder.display(),
         body.trim()
     )
-}
-
-impl Spawned {
-    pub(crate) fn note(background: &BackgroundAgent, finished: &Finished) -> String {
-        let BackgroundAgent { id, agent, title, .. } = background;
-        let how = if finished.has_failed { "failed" } else { "has finished" };
-        format!("The background agent {id} ({agent}) {how}: {title}. view_background shows its answer.")
-    }
 }

@@ -21,7 +21,8 @@ use crate::session::DEADLINE;
 use crate::session::SessionHandle;
 use crate::session::event_log::EventLog;
 use crate::session::handle::SessionCommand;
-use crate::tool::agent::background::{BackgroundAgent, BackgroundStatus};
+use crate::session::notes::endings::BackgroundEnd;
+use crate::tool::agent::background::{BackgroundAgent, BackgroundStatus, SeenEnd};
 use crate::tool::agent::background_list::{discarded_note, forget};
 
 /// Maximum time without activity, except while a person decides or a call runs.
@@ -59,18 +60,19 @@ impl Subagents {
         let discarded = forget(&mut self.background, BackgroundAgent::is_over, |agent| agent.id.clone());
         self.started += 1;
         let (id, stop) = (format!("agent_{}", self.started), CancellationToken::new());
-        let background = BackgroundAgent { id, agent: agent.into(), title, status, stop };
+        let background =
+            BackgroundAgent { id, agent: agent.into(), title, status, stop, seen_end: SeenEnd::default() };
         self.background.push(background.clone());
         (background, discarded_note("agents", &discarded))
     }
 
-    /// Returns a note if a background sub-agent has ended.
+    /// Returns the background sub-agent that has ended.
     pub(crate) fn handle(
         &mut self,
         report: SubagentReport,
         gate: &mut Gate,
         log: &mut EventLog,
-    ) -> Option<String> {
+    ) -> Option<BackgroundEnd> {
         match report {
             SubagentReport::Update { update, is_recorded: true, send_permit } => {
                 log.record(SessionEvent::ForwardedUpdate { update }, send_permit);
@@ -93,7 +95,7 @@ impl Subagents {
                     log.client().withdraw(id);
                 }
             }
-            SubagentReport::Ended { call, note, unfinished } => {
+            SubagentReport::Ended { call, background, unfinished } => {
                 if let Some(unfinished) = unfinished {
                     self.active.remove(&call);
                     gate.take_over(unfinished, |id| below(&call, id));
@@ -102,7 +104,7 @@ impl Subagents {
                     log.client().withdraw(id);
                 }
                 // A note on the session's next start reports this.
-                return note.filter(|_| !self.is_closing);
+                return background.filter(|_| !self.is_closing);
             }
         }
         None

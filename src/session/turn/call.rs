@@ -16,14 +16,16 @@ use crate::acp::{ToolCallId, ToolCallStatus};
 use crate::conversation::content::ToolContent;
 use crate::conversation::question_text::CallPreview;
 use crate::event::{CallTitle, SessionEvent, ToolCallUpdateEvent};
-use crate::permission::{self, CallFacts};
+use crate::permission::{self, CallFacts, Effect};
 use crate::session::mode::ancestry::TurnChanges;
 use crate::session::mode::decider::Authorization;
 use crate::session::mode::exit;
 use crate::session::mode::switch::Proposed;
 use crate::text::first_sentence;
 use crate::tool::user::chat_question;
-use crate::tool::{CallAction, PreviewContext, Proposal, RunContext, ToolError, ToolOutput, ToolSpec};
+use crate::tool::{
+    CallAction, PreviewContext, Proposal, RunContext, ToolError, ToolOutput, ToolSpec, missing_outside,
+};
 use crate::workspace::{Changes, Journal};
 
 /// Time that a cancelled or overdue call may take to end.
@@ -31,7 +33,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 impl Turn {
     pub(super) async fn run_call(&self, call: Announced) -> Result<After, TurnError> {
-        let Announced { id, tool, title } = call;
+        let Announced { id, tool, may_run, title } = call;
         let facts = tool.as_ref().map(|(spec, prepared)| match prepared {
             Ok(call) => {
                 let outputs = self.workspace.outputs().folder().map(Path::to_owned);
@@ -39,7 +41,7 @@ impl Turn {
             }
             Err(_) => spec.facts(),
         });
-        let fits = tool.as_ref().is_some_and(|(_, prepared)| prepared.is_ok());
+        let fits = may_run && tool.as_ref().is_some_and(|(_, prepared)| prepared.is_ok());
         let mut answer = self
             .ask_actor(|reply| TurnMessage::Authorize {
                 call: id.clone(),
@@ -51,6 +53,7 @@ impl Turn {
         let (Some((spec, prepared)), Some(facts)) = (tool, facts) else {
             return self.refused(id, title, answer).await;
         };
+        let prepared = if may_run { prepared } else { Err(ToolError::not_offered(&spec.name)) };
         let prepared = match (prepared, &answer) {
             (Ok(prepared), _) => prepared,
             (Err(_), Authorization::Denied { .. } | Authorization::Cancelled) => {
@@ -59,7 +62,13 @@ impl Turn {
             (Err(_), _) if self.cancel.is_cancelled() => return Ok(After::Continue),
             (Err(error), _) => return self.failed(id, error.to_string()).await,
         };
-        if let Authorization::Ask { last_seen } = answer {
+        if let Authorization::Ask { last_seen, files } = answer {
+            // No user can allow what is not there.
+            if spec.effect == Effect::Read
+                && let Some(error) = missing_outside(&prepared.targets, *files, &self.workspace).await
+            {
+                return self.failed(id, error.to_string()).await;
+            }
             let preview_context = PreviewContext { client_io: self.client_io.for_call(&id), last_seen };
             let preview = prepared.preview.content(preview_context);
             let content = match within(preview, &self.cancel, &CancellationToken::new(), spec.timeout).await {

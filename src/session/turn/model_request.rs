@@ -8,9 +8,10 @@ use super::context_window::ContextWindow;
 use super::message::{Next, Summary};
 use super::model_selection::Models;
 use crate::conversation::neutralise::{map_strings, neutralise};
+use crate::conversation::reminder::placement::Placement;
 use crate::conversation::reminder::{self, ReminderReader, Transition};
 use crate::conversation::system_prompt::{self, PromptRole};
-use crate::mode::{InBand, Mode, ToolList};
+use crate::mode::{InBand, Mode, ReminderPosition, ToolList};
 use crate::model::{Message, ModelRequest, ToolOffer, TraceContext};
 use crate::permission::{self, CallFacts};
 use crate::session::event_log::EventLog;
@@ -33,8 +34,7 @@ pub(crate) struct Requests {
     pub(crate) trace: Option<Arc<TraceContext>>,
     offers: Offers,
     is_reminded: bool,
-    /// Since the session was created or opened.
-    first_turn: Option<u64>,
+    reminder_place: Placement,
     transition: Option<PendingTransition>,
     /// Turn of the last summary, and the bytes of the conversation after it.
     summarised_in: Option<(u64, usize)>,
@@ -47,11 +47,15 @@ struct PendingTransition {
     transition: Transition,
     during: Option<u64>,
     acked: bool,
+    /// Only a reminder that stands anyway still states the change.
+    is_over: bool,
 }
 
 #[derive(Default)]
 struct Offers {
     shown: Arc<[ToolOffer]>,
+    /// Number of tools at the start of the list that a mode change keeps.
+    lasting: usize,
     of: Vec<Arc<dyn Tool>>,
     available: Arc<[String]>,
 }
@@ -72,14 +76,15 @@ impl Requests {
             transition.unconfirmed += pending.transition.unconfirmed;
         }
         if transition.from != transition.to {
-            self.transition = Some(PendingTransition { transition, during, acked: false });
+            self.transition = Some(PendingTransition { transition, during, acked: false, is_over: false });
         }
     }
 
-    /// Drops a reported mode change at the end of the first turn that began after it.
-    pub(crate) fn forget_transition_after(&mut self, turn: u64) {
-        if self.transition.as_ref().is_some_and(|pending| pending.acked && pending.during != Some(turn)) {
-            self.transition = None;
+    /// Ends the report of a mode change with the first turn that began after it. A reminder that stands without
+    /// it keeps it until the next compaction, because another text would lose what providers have cached.
+    pub(crate) fn end_transition_after(&mut self, turn: u64) {
+        if let Some(pending) = &mut self.transition {
+            pending.is_over |= pending.acked && pending.during != Some(turn);
         }
     }
 
@@ -102,14 +107,13 @@ impl Requests {
         }
         let notes: Vec<&str> = starting.as_deref().into_iter().chain(switches.notes()).collect();
         let is_subagent = decider.policy.ancestry.parent.is_some();
-        self.first_turn.get_or_insert(decider.log.turn());
         let reminder = self.reminder(decider, &notes);
         self.log_reminder(reminder.is_some(), decider);
-        let position = mode.map(|mode| mode.reminder_position).unwrap_or_default();
+        let position = position(mode);
         let reads_switches = !is_subagent && mode.is_some_and(|mode| mode.in_band_switch != InBand::Off);
         let is_masked = self.offers.shown.len() != self.offers.available.len();
         let reminder_bytes = reminder.as_ref().map_or(0, String::len);
-        let messages = reminder::splice(decider.log.messages(), reminder, position);
+        let messages = self.reminder_place.splice(decider.log.messages(), reminder, position);
         let conversation_bytes = decider.log.conversation().history.bytes();
         self.window.note_sent(self.fixed_bytes() + conversation_bytes + reminder_bytes, reminder_bytes);
         let allowed = is_masked.then(|| Arc::clone(&self.offers.available));
@@ -126,7 +130,7 @@ impl Requests {
         let above = decider.policy.ancestry.tighter_than(mode);
         let tools: Vec<CallFacts> = context.tools.all().iter().map(|tool| tool.spec().facts()).collect();
         let modes: Vec<&str> = context.modes.iter().map(|mode| mode.id.as_str()).collect();
-        reminder::compose(&reminder::Inputs {
+        let inputs = reminder::Inputs {
             mode: above.as_deref().unwrap_or(mode),
             reader: if decider.policy.ancestry.parent.is_some() {
                 ReminderReader::Subagent
@@ -134,21 +138,27 @@ impl Requests {
                 ReminderReader::Agent
             },
             transition: self.transition.as_ref().map(|pending| &pending.transition),
-            is_first_turn: self.first_turn.is_none_or(|first| first == decider.log.turn()),
+            is_attended: context.capabilities.answers,
             notes,
             ceilings: &decider.policy.ceilings(),
             grants: &decider.policy.grants,
             tools: &tools,
             modes: &modes,
+        };
+        let is_over = self.transition.as_ref().is_some_and(|pending| pending.is_over);
+        let drops_transition = is_over && !reminder::is_standing(&inputs);
+        reminder::compose(&reminder::Inputs {
+            transition: inputs.transition.filter(|_| !drops_transition),
+            ..inputs
         })
     }
 
     /// Adds the reminder to a request for a summary, which offers the tools of the mode, too.
     pub(crate) fn remind(&self, summary: &mut Summary, decider: &Decider) {
         let mode = decider.policy.context.modes.resolve(&decider.policy.mode.0).ok();
-        let position = mode.map(|mode| mode.reminder_position).unwrap_or_default();
         let messages = std::mem::take(&mut summary.request.messages);
-        summary.request.messages = reminder::splice(messages, self.reminder(decider, &[]), position);
+        let reminder = self.reminder(decider, &[]);
+        summary.request.messages = self.reminder_place.clone().splice(messages, reminder, position(mode));
     }
 
     /// Counts and builds a request. `allowed` restricts the tools of the list.
@@ -168,6 +178,7 @@ impl Requests {
             effort: models.active.effort,
             system: self.system.clone().unwrap_or_default(),
             tools: Arc::clone(&self.offers.shown),
+            lasting_tools: self.offers.lasting,
             allowed,
             messages,
             trace: self.trace.clone(),
@@ -202,6 +213,30 @@ impl Requests {
     }
 }
 
+/// Order of the list, so that a mode change keeps its start, and with it what a provider has cached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum ListPlace {
+    EveryMode,
+    ReadOnlyModes,
+    ChangingModes,
+}
+
+impl ListPlace {
+    fn of(spec: &ToolSpec) -> Self {
+        if spec.effect.is_change() {
+            Self::ChangingModes
+        } else if spec.is_exit {
+            Self::ReadOnlyModes
+        } else {
+            Self::EveryMode
+        }
+    }
+}
+
+fn position(mode: Option<&Mode>) -> ReminderPosition {
+    mode.map(|mode| mode.reminder_position).unwrap_or_default()
+}
+
 impl Offers {
     /// Offers tools that the ceilings do not deny, or all tools if the mode masks them.
     fn update(
@@ -219,14 +254,16 @@ impl Offers {
         if !self.available.iter().map(String::as_str).eq(names()) {
             self.available = names().map(str::to_owned).collect();
         }
-        let tools = match mode.and_then(|mode| mode.tool_list).unwrap_or_default() {
+        let mut tools = match mode.and_then(|mode| mode.tool_list).unwrap_or_default() {
             ToolList::Hide => available,
             ToolList::Mask => all.to_vec(),
         };
+        tools.sort_by_key(|tool| ListPlace::of(tool.spec()));
         let is_same =
             self.of.len() == tools.len() && self.of.iter().zip(&tools).all(|(was, is)| Arc::ptr_eq(was, is));
         if !is_same {
             self.shown = tools.iter().map(|tool| offer(tool.spec())).collect();
+            self.lasting = tools.partition_point(|tool| ListPlace::of(tool.spec()) == ListPlace::EveryMode);
             self.of = tools;
         }
     }

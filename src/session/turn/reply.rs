@@ -21,6 +21,8 @@ use crate::model::{
     Block, Failure, Message, ModelError, ModelEvent, ModelId, ModelRequest, ModelStop, ProviderState, Reply,
     Role, ToolOffer,
 };
+use crate::tool::Toolset;
+use crate::tool::foreign_call::{self, NamedTool, OwnArguments, ToolNames};
 
 /// Replies in a row that may break off in a turn before it fails.
 const MAX_INTERRUPTIONS: u32 = 6;
@@ -58,11 +60,29 @@ pub(super) struct RequestScope {
     messages: Vec<Arc<Message>>,
 }
 
+/// The tools of a session, and those of the request that a reply answers.
+struct CallableTools<'a> {
+    all: &'a Toolset,
+    scope: &'a RequestScope,
+}
+
+impl ToolNames for CallableTools<'_> {
+    fn exists(&self, name: &str) -> bool {
+        self.all.find(name).is_some()
+    }
+
+    fn is_offered(&self, name: &str) -> bool {
+        self.scope.offers(name)
+    }
+}
+
 /// A call whose arguments are still streaming.
 struct StartedCall {
     model_id: String,
     id: ToolCallId,
     name: String,
+    /// True if the client knows the call.
+    is_announced: bool,
 }
 
 /// Ids of messages and calls, unique in the session: each run of text or thought has its own.
@@ -124,6 +144,12 @@ impl RequestScope {
             return WrittenCalls::Nothing;
         }
         calls
+    }
+
+    fn offers(&self, name: &str) -> bool {
+        let is_allowed =
+            self.allowed.as_ref().is_none_or(|names| names.iter().any(|allowed| allowed == name));
+        is_allowed && self.tools.iter().any(|tool| tool.name == name)
     }
 
     /// Texts that the model did not write.
@@ -294,11 +320,20 @@ impl<'a> Listener<'a> {
             ModelEvent::ToolCallStarted { id, name } => {
                 self.release_text().await?;
                 let call = self.ids.call();
-                self.started.push(StartedCall { model_id: id, id: call.clone(), name: name.clone() });
+                let is_announced = !foreign_call::depends_on_arguments(&name);
+                let name = match self.named(&name, None) {
+                    NamedTool::Own { tool, .. } => tool,
+                    NamedTool::Same => name,
+                };
+                let (id, model_id) = (call, id);
+                self.started.push(StartedCall { model_id, id: id.clone(), name: name.clone(), is_announced });
                 self.called.push(name.clone());
+                if !is_announced {
+                    return Ok(());
+                }
                 let kind =
                     self.turn.context.tools.find(&name).map_or(ToolKind::Other, |tool| tool.spec().kind);
-                return self.turn.post_event(SessionEvent::ToolCallStarted { id: call, name, kind }).await;
+                return self.turn.post_event(SessionEvent::ToolCallStarted { id, name, kind }).await;
             }
             ModelEvent::ToolCall { id, name, arguments } => {
                 self.release_text().await?;
@@ -358,15 +393,30 @@ impl<'a> Listener<'a> {
         self.turn.post_event(SessionEvent::AgentText { message_id, text, shown: Some(rest) }).await
     }
 
-    async fn announce(&mut self, model_id: String, name: String, arguments: Value) -> Result<(), TurnError> {
+    fn named(&self, name: &str, arguments: Option<&Value>) -> NamedTool {
+        let tools = CallableTools { all: &self.turn.context.tools, scope: &self.scope };
+        foreign_call::named_tool(name, arguments, &tools)
+    }
+
+    async fn announce(&mut self, model_id: String, called: String, given: Value) -> Result<(), TurnError> {
         self.has_output = true;
         let started = self.started.iter().position(|call| call.model_id == model_id);
-        let is_announced = started.is_some();
-        if !is_announced {
-            self.called.push(name.clone());
+        let started = started.map(|at| self.started.remove(at));
+        let is_announced = started.as_ref().is_some_and(|call| call.is_announced);
+        if started.is_none() {
+            self.called.push(called.clone());
         }
-        let id = started.map_or_else(|| self.ids.call(), |at| self.started.remove(at).id);
-        let tool = match self.turn.context.tools.find(&name) {
+        let id = started.map_or_else(|| self.ids.call(), |call| call.id);
+        let (name, may_run) = match self.named(&called, Some(&given)) {
+            NamedTool::Same => (called.clone(), true),
+            NamedTool::Own { tool, is_offered } => (tool, is_offered),
+        };
+        let found = self.turn.context.tools.find(&name);
+        let schema = found.as_ref().map(|tool| tool.spec()).filter(|spec| spec.server.is_none());
+        let schema = schema.map(|spec| spec.schema.to_value());
+        let OwnArguments { arguments, note } =
+            foreign_call::own_arguments(&called, &name, given, schema.as_ref());
+        let tool = match found {
             Some(tool) => {
                 // The model copies what it was shown; the call means what was there.
                 let meant = map_strings(arguments.clone(), restore);
@@ -388,13 +438,14 @@ impl<'a> Listener<'a> {
             arguments,
             locations,
             is_announced,
+            note,
         };
         let title = tool.as_ref().map(|(spec, _)| CallTitle {
             text: event.title.clone(),
             has_code_spans: acp_updates::has_code_spans(spec.kind),
         });
         self.turn.post_event(SessionEvent::ToolCall(Box::new(event))).await?;
-        self.calls.push(Announced { id, tool, title });
+        self.calls.push(Announced { id, tool, may_run, title });
         Ok(())
     }
 
@@ -404,6 +455,7 @@ impl<'a> Listener<'a> {
             model_id: String::new(),
             id: call.id,
             name: String::new(),
+            is_announced: true,
         });
         self.started.extend(announced);
         self.end_started("The model's reply broke off, so this call was not carried out.").await?;
@@ -416,7 +468,7 @@ impl<'a> Listener<'a> {
     }
 
     async fn end_started(&mut self, why: &str) -> Result<(), TurnError> {
-        for call in std::mem::take(&mut self.started) {
+        for call in std::mem::take(&mut self.started).into_iter().filter(|call| call.is_announced) {
             let update = ToolCallUpdateEvent::failed(call.id, why);
             self.turn.post_event(update.into()).await?;
         }

@@ -33,7 +33,7 @@ pub(crate) async fn run(
         }
         Spawned::Subagent(subagent) => {
             let (cancel, denied) = (permit.cancel.clone(), permit.denied.clone());
-            let mut finished = subagent.work(cancel, |_| None).await;
+            let mut finished = subagent.work(cancel, None).await;
             drop(permit);
             if denied.is_cancelled() && !turn.cancel.is_cancelled() {
                 finished.text.push_str("\nThe session's mode has changed and does not allow this call.");
@@ -51,9 +51,7 @@ pub(crate) async fn run(
                     background.stop.cancelled().await;
                     cancel.cancel();
                 };
-                let mut done = std::pin::pin!(
-                    subagent.work(cancel.clone(), |finished| { Some(Spawned::note(&background, finished)) })
-                );
+                let mut done = std::pin::pin!(subagent.work(cancel.clone(), Some(background.clone())));
                 let finished = tokio::select! {
                     finished = &mut done => finished,
                     () = stop => done.await,
@@ -65,7 +63,7 @@ pub(crate) async fn run(
         }
         // Deterministic runs have no background work.
         Spawned::Background(subagent, background, status) => {
-            let finished = subagent.work(permit.cancel.clone(), |_| None).await;
+            let finished = subagent.work(permit.cancel.clone(), None).await;
             status.send_modify(|status| status.end = Some(finished.clone()));
             drop(permit);
             let text = format!("{} ran as {}:\n{}", background.agent, background.id, finished.text);

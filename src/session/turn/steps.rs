@@ -111,7 +111,7 @@ async fn run_steps(turn: &Turn) -> Result<EndReason, TurnError> {
             return Ok(StopReason::Refusal.into());
         }
         if step.calls.is_empty() && non_answer.is_none() {
-            if background::goes_on(turn).await? {
+            if background::goes_on(turn, ids.message()).await? {
                 continue;
             }
             return Ok(StopReason::EndTurn.into());

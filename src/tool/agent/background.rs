@@ -1,5 +1,8 @@
 //! Background agents, as tools see them. The session (`session/subagents`) owns the agents.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +26,21 @@ pub struct BackgroundAgent {
     pub status: watch::Receiver<BackgroundStatus>,
     /// Cancel to end the agent.
     pub stop: CancellationToken,
+    pub seen_end: SeenEnd,
+}
+
+/// Whether the model has read how background work ended. The clones share the mark.
+#[derive(Debug, Clone, Default)]
+pub struct SeenEnd(Arc<AtomicBool>);
+
+impl SeenEnd {
+    pub fn mark(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    pub fn is_marked(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -54,10 +72,12 @@ impl BackgroundAgent {
         format!("{id} ({agent}): {title} [{state}]")
     }
 
+    /// For the model, which has then seen the end.
     pub(super) fn snapshot(&self) -> String {
         let status = self.status.borrow();
         match &status.end {
             Some(Finished { text, has_failed, .. }) => {
+                self.seen_end.mark();
                 let state = if *has_failed { "It failed." } else { "It has finished." };
                 format!("[{state}]\n{text}")
             }

@@ -26,10 +26,9 @@ struct DelegateArguments {
 }
 
 pub(in crate::tool) fn tool(agents: &AgentRegistry) -> Arc<dyn Tool> {
-    let description = "Run a sub-agent on a task and wait for its answer: to keep long searches out of this conversation, or because \
-                the agent suits the task better. It has its own conversation, the same folders and mode, and cannot ask \
-                the user. Several calls in one message run at the same time if their agents change nothing, else one after the \
-                other unless they are in the background.";
+    let description = "Run a sub-agent on a task and wait for its answer, to keep long searches out of this conversation. It has its \
+                own conversation, the same folders and mode, and cannot ask the user. Calls in one message run at the same \
+                time if their agents change nothing or run in the background.";
     let description = format!("{description}\n\n{}", list(agents));
     let spec = ToolSpec::new("delegate", ToolKind::Other, Effect::Delegate, description);
     let agents = agents.clone();

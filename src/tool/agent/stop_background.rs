@@ -28,6 +28,7 @@ pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
                 BackgroundEntry::Job(job) => {
                     job.stop().await;
                     job.ending().await;
+                    job.seen_end.mark();
                     job.unseen().await.ok_or_else(lost)?.describe()
                 }
                 BackgroundEntry::Agent(agent) => {

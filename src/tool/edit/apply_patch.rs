@@ -9,11 +9,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use self::hunk::PatchHunk;
-use self::place::{Patched, PlaceFailure};
+use self::place::{LooseHunk, Patched, PlaceFailure};
 use self::unified::{FilePatch, PatchOperation};
 use super::edit_file::list;
 use super::text_change::{self, Plan};
-use super::text_match::changed_lines;
+use super::text_match::{changed_lines, lines_now};
 use crate::acp::ToolKind;
 use crate::conversation::content::ToolContent;
 use crate::permission::{Effect, Target};
@@ -59,7 +59,12 @@ fn prepare(
     let mut files: Vec<PatchedFile> = Vec::new();
     let mut targets = Vec::new();
     for FilePatch { operation, executable, hunks } in unified::parse(&patch).map_err(bad)? {
-        let of_section = operation.paths().into_iter().map(|path| workspace.resolve_entry(path));
+        // A change of a file follows links, as `edit_file` does. Mode bits and whole files are those of the entry.
+        let follows = matches!(operation, PatchOperation::Modify(_)) && executable.is_none();
+        let of_section = operation
+            .paths()
+            .into_iter()
+            .map(|path| if follows { workspace.resolve(path) } else { workspace.resolve_entry(path) });
         let of_section = of_section.collect::<Result<Vec<_>, _>>()?;
         if !cfg!(unix) && executable.is_some() {
             return Err(bad(
@@ -242,8 +247,12 @@ impl Patch {
             Ok(patched) => patched,
             Err(reason) => return Err(not_applied(reason, new_lines, &target.path, &old)),
         };
-        for (number, what) in ignored {
-            plan.note(&format!("{name}: hunk {} matched ignoring {what}.", number + 1));
+        for LooseHunk { number, ignored, now } in ignored {
+            // A later section of the patch could move the lines.
+            let now = if file.rounds.len() == 1 { lines_now(&new, &[now]) } else { String::new() };
+            let lines = if now.is_empty() { "." } else { "; its lines now:\n" };
+            let note = format!("{name}: hunk {} matched ignoring {ignored}{lines}{now}", number + 1);
+            plan.note(note.trim_end_matches('\n'));
         }
         let text = new.strip_prefix(BOM).unwrap_or(&new);
         if matches!(file.operation, PatchOperation::Delete(_)) {
@@ -290,7 +299,8 @@ impl PatchedFile {
             let Patched { text, ignored } =
                 applied.map_err(|failures| failed(name, hunks, before, failures))?;
             patched.text = text;
-            patched.ignored.extend(ignored.into_iter().map(|(number, what)| (before + number, what)));
+            let numbered = |loose: LooseHunk| LooseHunk { number: before + loose.number, ..loose };
+            patched.ignored.extend(ignored.into_iter().map(numbered));
             before += hunks.len();
         }
         Ok(patched)

@@ -52,7 +52,7 @@ fn plan(edit: &EditFileArguments, target: &Target, name: &str, buffers: &Buffers
     let new_lines = buffers.new_lines(target, name, &file);
     let edited = match replace(&file.text, edit) {
         // In a changed file, only the text as it is tells the place that the model means.
-        Ok(edited) if new_lines.is_some() && !edited.ignored.is_empty() => {
+        Ok(edited) if new_lines.is_some() && edited.is_loose => {
             let ignored = edited.ignored.join(" and ");
             Err(format!("old_text occurs only if {ignored} are ignored."))
         }
@@ -65,6 +65,10 @@ fn plan(edit: &EditFileArguments, target: &Target, name: &str, buffers: &Buffers
         }
     };
     let mut plan = Plan::new(summary(name, &edited));
+    if edited.is_loose {
+        let now = text_match::lines_now(&edited.text, &edited.now);
+        plan.note(&format!("Its lines now:\n{}", now.trim_end_matches('\n')));
+    }
     plan.diffs.extend(ToolContent::diffs(&target.path, Some(&file.text), &edited.text, 1));
     plan.edits(0, name, &file);
     plan.write(target, None, file.encode(name, &edited.text)?, Some(&file));

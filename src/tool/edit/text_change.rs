@@ -12,6 +12,7 @@ use std::sync::{Arc, OnceLock};
 use tokio_util::sync::CancellationToken;
 
 use super::save::{Applying, Planned, Planning, is_sent, unsaved, write_through_editor};
+use super::syntax;
 use crate::conversation::content::ToolContent;
 use crate::permission::Target;
 use crate::tool::file::buffers::Buffers;
@@ -106,6 +107,9 @@ impl Plan {
         old: Option<&TextFile>,
     ) {
         self.total += content.len();
+        if let Some(fault) = syntax::new_fault(&target.path, old, &content) {
+            self.note(&fault);
+        }
         self.seen.insert(target.path.clone(), LastSeen::of_bytes(&content));
         if like.is_none() {
             let on_disk = old.map_or(ContentHash::Absent, |old| old.disk_hash);

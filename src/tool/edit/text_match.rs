@@ -13,11 +13,15 @@ use self::adapt::adapt;
 pub(in crate::tool) use self::adapt::diff;
 use self::fold::{Folded, is_blank};
 pub(super) use self::nearest::nearest;
+use self::variants::{Variant, elision, variants};
+use crate::text::shorten;
 
 mod adapt;
 mod fold;
 mod indentation;
 mod nearest;
+mod spacing;
+mod variants;
 
 /// Bounds the search in one text: maximum bytes compared.
 const MAX_WORK: usize = 200_000_000;
@@ -31,6 +35,10 @@ pub(super) const MAX_COUNTED: usize = 100;
 /// Places of an ambiguous text whose lines a message shows.
 const MAX_SHOWN: usize = 5;
 
+/// Lines that [`lines_now`] shows, and characters of each.
+const MAX_ROWS: usize = 24;
+const MAX_LINE: usize = 160;
+
 /// What a match ignores; a later step ignores what the earlier ones do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum MatchStep {
@@ -41,13 +49,15 @@ pub(super) enum MatchStep {
     Characters,
     /// Blanks at the starts of lines, if they are shifted or in other units.
     Indentation,
+    /// Blanks within lines, beside a character that ends a word, and outside of quotes.
+    Spacing,
 }
 
 impl MatchStep {
     /// The steps in their order. Unless `is_exact`, LF and CRLF are equal from the first step on: the text of a
     /// model that has no CR says nothing about the file's line endings.
     pub(super) fn all(is_exact: bool) -> impl Iterator<Item = Self> {
-        let steps = [Self::Exact, Self::Endings, Self::Characters, Self::Indentation];
+        let steps = [Self::Exact, Self::Endings, Self::Characters, Self::Indentation, Self::Spacing];
         steps.into_iter().skip(usize::from(!is_exact))
     }
 
@@ -56,6 +66,7 @@ impl MatchStep {
             Self::Exact | Self::Endings => None,
             Self::Characters => Some("the form of quotes, dashes and blanks"),
             Self::Indentation => Some("indentation"),
+            Self::Spacing => Some("blanks within lines"),
         }
     }
 }
@@ -73,7 +84,7 @@ pub(super) struct OutOfWork;
 /// A text that is searched several times.
 pub(super) struct Document<'a> {
     text: &'a str,
-    folded: [OnceCell<Folded<'a>>; 4],
+    folded: [OnceCell<Folded<'a>>; 5],
     work: Cell<usize>,
 }
 
@@ -101,7 +112,7 @@ impl<'a> Document<'a> {
             return Err(OutOfWork);
         }
         let is_cut = step >= MatchStep::Characters && replacement.old.ends_with(is_blank);
-        let is_lines = replacement.is_lines || step == MatchStep::Indentation;
+        let is_lines = replacement.is_lines || step >= MatchStep::Indentation;
         let folded = self.folded[step as usize].get_or_init(|| Folded::file(self.text, step));
         // Text that begins with a part of the indentation would shift the lines after it.
         let has_indent = pattern.starts_with(is_blank) && !pattern.trim().is_empty();
@@ -155,6 +166,10 @@ pub(super) struct Edited {
     pub added: usize,
     pub removed: usize,
     pub ignored: Vec<&'static str>,
+    /// False if the old text is in the file as the model wrote it, apart from line endings and prefixes of lines.
+    pub is_loose: bool,
+    /// The lines of each place in the new text.
+    pub now: Vec<Range<usize>>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -180,104 +195,131 @@ pub(super) fn replace(
     max_bytes: usize,
 ) -> Result<Edited, MatchRefusal> {
     let document = Document::new(text);
-    let most = if is_all { usize::MAX } else { MAX_COUNTED + 1 };
-    let variants = variants(old, new);
-    for (number, (replacement, prefix)) in variants.iter().enumerate() {
-        let is_last = number + 1 == variants.len();
-        for step in MatchStep::all(old.contains('\r')).filter(|step| is_last || *step <= MatchStep::Endings) {
+    let variants = variants(old, new, text);
+    let is_exact = old.contains('\r');
+    // The text as it is comes first. With a prefix before each line, it is only looked up as it is.
+    let is_prefixed = variants.iter().any(|variant| variant.is_prefix);
+    for (number, variant) in variants.iter().enumerate() {
+        let is_whole = !(is_prefixed && number == 0);
+        for step in MatchStep::all(is_exact).filter(|step| is_whole || *step <= MatchStep::Endings) {
+            let (most, kept) = if is_all { (usize::MAX, true) } else { (MAX_COUNTED + 1, false) };
             let places = document.find(
-                replacement,
+                &variant.replacement,
                 step,
-                |place, before| !is_all || before.last().is_none_or(|last| last.end <= place.start),
+                |place, before| !kept || before.last().is_none_or(|last| last.end <= place.start),
                 most,
             );
             let places = places.map_err(|OutOfWork| MatchRefusal::Missing(None))?;
-            let bytes = text.len() + places.len() * replacement.new.len();
             match places.len() {
                 0 => {}
-                count @ 2.. if !is_all => {
-                    let lines = places.iter().take(MAX_SHOWN).map(|at| document.line(at.start)).collect();
-                    return Err(MatchRefusal::Ambiguous { lines, count });
-                }
-                _ if bytes - total(&places) > max_bytes => {
-                    return Err(MatchRefusal::Large(bytes - total(&places)));
-                }
+                count @ 2.. if !is_all => return Err(document.ambiguous(&places, count)),
                 _ => {
-                    let ignored = prefix.iter().copied().chain(step.ignored()).collect();
-                    return document.edited(&places, replacement, step, ignored);
+                    let edits = places.into_iter().map(|place| (place, &variant.replacement, step)).collect();
+                    return document.edited(edits, variant, step, max_bytes);
                 }
             }
         }
     }
-    let hint = numbered(old).map_or(0, |(number, _)| number);
-    Err(MatchRefusal::Missing(
-        variants.last().and_then(|(replacement, _)| nearest(text, &replacement.old, hint)),
-    ))
-}
-
-fn total(places: &[Range<usize>]) -> usize {
-    places.iter().map(Range::len).sum()
-}
-
-/// The texts as they are, and without what the model copied from a tool's output; with what was ignored.
-fn variants<'a>(old: &'a str, new: &'a str) -> Vec<(Replacement<'a>, Option<&'static str>)> {
-    let variant = |old, new| Replacement { old, new, is_lines: false };
-    let mut variants = vec![(variant(Cow::Borrowed(old), Cow::Borrowed(new)), None)];
-    if let Some((old, new)) = without_line_numbers(old, new) {
-        variants.push((variant(Cow::Owned(old), Cow::Owned(new)), Some("line numbers")));
+    if let Some(parts) = elision(old, new).filter(|_| !is_all) {
+        return document.around(&parts, max_bytes).unwrap_or_else(|| Err(document.missing(old)));
     }
-    variants
+    let bare = variants.iter().rfind(|variant| variant.is_prefix);
+    let hint = variants::numbered(old).map_or(0, |(number, _)| number);
+    let old = bare.map_or(old, |variant| &variant.replacement.old);
+    Err(MatchRefusal::Missing(nearest(text, old, hint)))
 }
 
-/// Removes the line numbers that `read_file` shows. Every line of `old` needs one.
-fn without_line_numbers(old: &str, new: &str) -> Option<(String, String)> {
-    let mut numbers = Vec::new();
-    let mut bare = String::new();
-    for line in old.split_inclusive('\n') {
-        let (number, rest) = numbered(line)?;
-        if numbers.last().is_some_and(|last| last + 1 != number) {
-            return None;
-        }
-        numbers.push(number);
-        bare.push_str(rest);
-    }
-    let is_numbered = new.split_inclusive('\n').all(|line| numbered(line).is_some());
-    let new = new.split_inclusive('\n').map(|line| match numbered(line) {
-        Some((number, rest)) if is_numbered || numbers.contains(&number) => rest,
-        _ => line,
-    });
-    Some((bare, new.collect()))
-}
-
-fn numbered(line: &str) -> Option<(usize, &str)> {
-    let (number, rest) = line.trim_start_matches(' ').split_once('\t')?;
-    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-    Some((is_number.then(|| number.parse().ok())??, rest))
-}
+type PlacedEdit<'a> = (Range<usize>, &'a Replacement<'a>, MatchStep);
 
 impl Document<'_> {
+    fn ambiguous(&self, places: &[Range<usize>], count: usize) -> MatchRefusal {
+        let lines = places.iter().take(MAX_SHOWN).map(|at| self.line(at.start)).collect();
+        MatchRefusal::Ambiguous { lines, count }
+    }
+
+    fn missing(&self, old: &str) -> MatchRefusal {
+        MatchRefusal::Missing(nearest(self.text, old, 0))
+    }
+
+    /// Replaces two texts, each of which occurs once, and keeps the lines between them. `None` if one does not occur.
+    fn around(&self, parts: &[Replacement<'_>; 2], max_bytes: usize) -> Option<Result<Edited, MatchRefusal>> {
+        let mut edits: Vec<PlacedEdit<'_>> = Vec::new();
+        for part in parts {
+            let (places, step) = MatchStep::all(false).find_map(|step| {
+                let places = self.find(part, step, |_, _| true, MAX_COUNTED + 1).ok()?;
+                (!places.is_empty()).then_some((places, step))
+            })?;
+            let [place] = places.as_slice() else {
+                return Some(Err(self.ambiguous(&places, places.len())));
+            };
+            edits.push((place.clone(), part, step));
+        }
+        if edits[0].0.end > edits[1].0.start {
+            return None;
+        }
+        let step = edits.iter().map(|edit| edit.2).max()?;
+        edits.retain(|(_, part, _)| part.old != part.new);
+        Some(self.edited(edits, &Variant::left_out(), step, max_bytes))
+    }
+
     fn edited(
         &self,
-        places: &[Range<usize>],
-        replacement: &Replacement<'_>,
+        edits: Vec<PlacedEdit<'_>>,
+        variant: &Variant<'_>,
         step: MatchStep,
-        ignored: Vec<&'static str>,
+        max_bytes: usize,
     ) -> Result<Edited, MatchRefusal> {
-        let mut edited = Edited { text: String::new(), lines: Vec::new(), added: 0, removed: 0, ignored };
+        let bytes = edits.iter().fold(self.text.len(), |bytes, (place, replacement, _)| {
+            bytes - place.len() + replacement.new.len()
+        });
+        if bytes > max_bytes {
+            return Err(MatchRefusal::Large(bytes));
+        }
+        let ignored: Vec<&'static str> = variant.ignored.iter().copied().chain(step.ignored()).collect();
+        let is_loose = !ignored.is_empty() && !(variant.is_prefix && step.ignored().is_none());
+        let mut edited = Edited {
+            text: String::new(),
+            lines: Vec::new(),
+            added: 0,
+            removed: 0,
+            ignored,
+            is_loose,
+            now: Vec::new(),
+        };
         let mut copied = 0;
-        for place in places {
-            let new = self.adapted(place, replacement, step).ok_or(MatchRefusal::Missing(None))?;
-            let (first, added, removed) = changed_lines(self.text, place, &new);
+        for (place, replacement, step) in edits {
+            let new = self.adapted(&place, replacement, step).ok_or(MatchRefusal::Missing(None))?;
+            let (first, added, removed) = changed_lines(self.text, &place, &new);
             edited.lines.push(first);
             edited.added += added;
             edited.removed += removed;
             edited.text.push_str(&self.text[copied..place.start]);
+            let start = line_number(&edited.text, edited.text.len());
             edited.text.push_str(&new);
+            let end = line_number(&edited.text, edited.text.trim_end_matches('\n').len());
+            edited.now.push(start..end.max(start) + 1);
             copied = place.end;
         }
         edited.text.push_str(&self.text[copied..]);
         if edited.text == self.text { Err(MatchRefusal::Unchanged) } else { Ok(edited) }
     }
+}
+
+/// Lines of a file after a match that ignored something, with their numbers.
+pub(super) fn lines_now(text: &str, ranges: &[Range<usize>]) -> String {
+    let mut listing = String::new();
+    let mut rows = 0;
+    for range in ranges {
+        for (at, line) in text.lines().enumerate().skip(range.start - 1).take(range.len()) {
+            rows += 1;
+            if rows > MAX_ROWS {
+                listing += "[…]\n";
+                return listing;
+            }
+            listing += &format!("{:>6}\t{}\n", at + 1, shorten(line, MAX_LINE));
+        }
+    }
+    listing
 }
 
 /// The number of the first changed line, and the counts of added and removed lines.

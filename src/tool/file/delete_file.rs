@@ -19,8 +19,7 @@ struct DeleteFileArguments {
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
-    let description =
-        "Delete one file. Of a symbolic link, the link is deleted. Directories are not deleted.";
+    let description = "Delete one file or symbolic link. Directories are not deleted.";
     ToolSpec::new("delete_file", ToolKind::Delete, Effect::Edit, description).tool(prepare)
 }
 

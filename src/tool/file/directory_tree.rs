@@ -21,7 +21,7 @@ const DEPTH: usize = 3;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct DirectoryTreeArguments {
-    /// Path of the directory. Default: the working directory.
+    /// Default: the working directory.
     #[serde(default)]
     path: Option<String>,
     /// Levels to show. Default: 3.

@@ -147,7 +147,7 @@ impl ExcerptPage {
         self.lossy |= valid.is_err_and(|error| self.characters <= MAX_LINE || error.error_len().is_some());
         let text = String::from_utf8_lossy(line);
         let number = self.complete + 1;
-        let mut row = format!("{number:>6}\t");
+        let mut row = format!("{number}\t");
         match text.char_indices().nth(MAX_LINE) {
             Some((end, _)) => {
                 let more = self.characters.saturating_sub(MAX_LINE);
@@ -208,11 +208,11 @@ mod tests {
 
     #[test]
     fn lines_are_numbered_and_partial_reads_name_the_next_line() {
-        check("a\n\nb\n", 1, 2000, "     1\ta\n     2\t\n     3\tb\n");
-        check("a\r\nb", 1, 2000, "     1\ta\n     2\tb\n");
-        check("a\nb\nc", 1, 2, "     1\ta\n     2\tb\n[Lines 1-2 of 3. Continue with line 3.]");
-        check("a\nb\nc\n", 2, 1, "     2\tb\n[Lines 2-2 of 3. Continue with line 3.]");
-        check("a\nb\nc", 3, 2, "     3\tc\n");
+        check("a\n\nb\n", 1, 2000, "1\ta\n2\t\n3\tb\n");
+        check("a\r\nb", 1, 2000, "1\ta\n2\tb\n");
+        check("a\nb\nc", 1, 2, "1\ta\n2\tb\n[Lines 1-2 of 3. Continue with line 3.]");
+        check("a\nb\nc\n", 2, 1, "2\tb\n[Lines 2-2 of 3. Continue with line 3.]");
+        check("a\nb\nc", 3, 2, "3\tc\n");
         check("a\nb\nc", 4, 1, "The file has 3 lines; there is no line 4.");
         check("a\n", 2, 1, "The file has one line; there is no line 2.");
         check("", 1, 10, "[The file is empty.]");
@@ -222,9 +222,9 @@ mod tests {
     #[test]
     fn long_lines_are_clipped_with_the_number_of_characters_left_out() {
         let line = "é".repeat(MAX_LINE);
-        check(&line, 1, 1, &format!("     1\t{line}\n"));
+        check(&line, 1, 1, &format!("1\t{line}\n"));
         let longer = "é".repeat(MAX_LINE + 5000) + "\nb";
-        check(&longer, 1, 9, &format!("     1\t{line}[… 5000 more characters]\n     2\tb\n"));
+        check(&longer, 1, 9, &format!("1\t{line}[… 5000 more characters]\n2\tb\n"));
         let minified = "𝐬".repeat(MAX_LINE * 10);
         let excerpt = excerpt_of(minified.as_bytes(), 1, 1);
         assert!(excerpt.text.ends_with("𝐬[… 18000 more characters]\n") && !excerpt.lossy);
@@ -238,14 +238,14 @@ mod tests {
         assert!(excerpt.text.len() < MAX_BYTES + 100, "{}", excerpt.text.len());
         assert!(excerpt.text.ends_with("[Lines 1-50 of 300. Continue with line 51.]"), "{}", excerpt.text);
         let rest = excerpt_of(text.as_bytes(), 51, 1).text;
-        assert!(rest.starts_with("    51\tx"), "{rest}");
+        assert!(rest.starts_with("51\tx"), "{rest}");
     }
 
     #[test]
     fn invalid_utf8_is_reported_only_for_the_lines_read() {
         let text = b"caf\xe9\nb\n";
         let excerpt = excerpt_of(text, 1, 1);
-        assert!(excerpt.lossy && excerpt.text.starts_with("     1\tcaf\u{fffd}\n"), "{excerpt:?}");
+        assert!(excerpt.lossy && excerpt.text.starts_with("1\tcaf\u{fffd}\n"), "{excerpt:?}");
         assert!(!excerpt_of(text, 2, 1).lossy, "the control");
         assert!(excerpt_of(&[0x80; 3 * MAX_LINE], 1, 1).lossy);
     }
@@ -257,6 +257,6 @@ mod tests {
         let reader = BufReader::with_capacity(1 << 20, chunk.as_bytes().chain(huge));
         let cancel = CancellationToken::new();
         let text = excerpt(reader, Range::new(None, Some(1)), &cancel).unwrap().text;
-        assert_eq!(text, "     1\ta\n[Lines 1-1 of more than 524288. Continue with line 2.]");
+        assert_eq!(text, "1\ta\n[Lines 1-1 of more than 524288. Continue with line 2.]");
     }
 }

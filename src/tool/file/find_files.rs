@@ -22,10 +22,10 @@ const ELSEWHERE: &str = "[No file there matches. The glob matches these, further
 struct FindFilesArguments {
     /// Glob over paths, as in .gitignore: `*.rs` anywhere, `src/**/*.ts`, `.github` with all below it.
     glob: String,
-    /// Directory to look in. Default: the working directory.
+    /// Default: the working directory.
     #[serde(default)]
     path: Option<String>,
-    /// Files that git ignores, too. Default: false.
+    /// Default: false.
     #[serde(default)]
     include_ignored: bool,
 }

@@ -18,7 +18,7 @@ const MAX_ENTRIES: usize = 1000;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ListDirectoryArguments {
-    /// Path of the directory. Default: the working directory.
+    /// Default: the working directory.
     #[serde(default)]
     path: Option<String>,
 }

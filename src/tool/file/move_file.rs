@@ -16,7 +16,7 @@ use crate::workspace::{self, Change, Workspace};
 struct MoveFileArguments {
     /// Path of the file or directory.
     from: String,
-    /// New path, which must not exist. Missing folders are created.
+    /// Must not exist. Missing folders are created.
     to: String,
 }
 

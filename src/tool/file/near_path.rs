@@ -1,6 +1,6 @@
 //! Suggests an existing path for one that does not exist: "did you mean".
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use super::walk::globs;
 use crate::permission::{FilesBelow, Target};
 use crate::tool::{CallAction, CallTask, PreparedCall, RunContext, ToolError, ToolOutput, blocking};
-use crate::workspace::{FileError, Ignoring, Walk, WalkOptions, open_dir};
+use crate::workspace::{FileError, Ignoring, Walk, WalkOptions, Workspace, open_dir};
 
 /// Paths of the same name elsewhere that a message names.
 const MAX_NAMED: usize = 3;
@@ -49,6 +49,46 @@ fn suggesting_run<Input: Send + 'static>(
         };
         task.boxed()
     })
+}
+
+/// The error of a read outside of the session's folders whose target does not exist. Suggests the same file in the
+/// session's folders.
+pub async fn missing_outside(
+    targets: &[Target],
+    files: FilesBelow,
+    workspace: &Workspace,
+) -> Option<ToolError> {
+    let outside: Vec<PathBuf> =
+        targets.iter().filter(|target| target.inside.is_none()).map(|target| target.path.clone()).collect();
+    if outside.is_empty() {
+        return None;
+    }
+    let workspace = workspace.clone();
+    let found = blocking(move || {
+        let missing = outside.into_iter().find(|path| {
+            path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+        });
+        Ok(missing.map(|missing| outside_error(&missing, &files, &workspace)))
+    });
+    found.await.ok().flatten()
+}
+
+fn outside_error(missing: &Path, files: &FilesBelow, workspace: &Workspace) -> ToolError {
+    let names: Vec<_> = missing.components().filter(|part| matches!(part, Component::Normal(_))).collect();
+    let mut tails = (0..names.len()).map(|first| names[first..].iter().collect::<PathBuf>());
+    let near = tails.find_map(|tail| {
+        let target = workspace.place(workspace.cwd().join(&tail));
+        let is_there = target.inside.is_some() && target.path.symlink_metadata().is_ok();
+        (is_there && !workspace.is_private(&target.path) && files.admits(&target)).then_some(tail)
+    });
+    let hint = match near {
+        Some(near) => format!("; did you mean {}?", near.display()),
+        None => format!(". The working directory is {}.", workspace.cwd().display()),
+    };
+    ToolError::Failed(format!(
+        "{} is outside of the session's folders and does not exist{hint}",
+        missing.display()
+    ))
 }
 
 /// The targets of a call, and the files that it may learn of.

@@ -30,10 +30,10 @@ const CHUNK: usize = 256 * 1024;
 struct ReadFileArguments {
     /// Path of the file.
     path: String,
-    /// First line to read, counted from 1. Default: 1.
+    /// First line. Default: 1.
     #[serde(default)]
     line: Option<u32>,
-    /// Number of lines to read. Default and maximum: 2000.
+    /// Default and maximum: 2000.
     #[serde(default)]
     limit: Option<u32>,
 }

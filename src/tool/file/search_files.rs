@@ -1,8 +1,11 @@
 //! `search_files`: searches files with ripgrep's libraries. Honours `.gitignore`.
 
+use std::borrow::Cow;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
+use grep_matcher::Matcher;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{
     BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkContextKind, SinkMatch,
@@ -40,33 +43,33 @@ const MAX_COLUMNS: usize = 300;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SearchFilesArguments {
-    /// Regular expression in ripgrep's syntax, matched against each line.
+    /// In ripgrep's syntax, matched against each line.
     pattern: String,
-    /// File or directory to search. Default: the working directory.
+    /// File or directory. Default: the working directory.
     #[serde(default)]
     path: Option<String>,
-    /// Only files whose path matches this glob, as in .gitignore: `*.rs`, `src/**`, `!tests`.
+    /// Only these files, as in .gitignore: `*.rs`, `src/**`, `!tests`.
     #[serde(default)]
     glob: Option<String>,
-    /// Files that git ignores, too. Default: false.
+    /// Default: false.
     #[serde(default)]
     include_ignored: bool,
-    /// What to return: matching lines, paths of files, or the number of matching lines of each file. Default: content.
+    /// Matching lines, paths, or numbers of matching lines. Default: content.
     #[serde(default)]
     output: SearchOutput,
-    /// Lines to show before and after each match, at most 20. Default: 0.
+    /// Lines around each match, at most 20. Default: 0.
     #[serde(default)]
     context: usize,
-    /// Ignore case. Default: false.
+    /// Default: false.
     #[serde(default)]
     ignore_case: bool,
     /// A match can span lines, and `.` matches line ends. Default: false.
     #[serde(default)]
     multiline: bool,
-    /// Matching lines or files to return. Default: 200; at most 1000.
+    /// Default: 200; at most 1000.
     #[serde(default)]
     limit: Option<usize>,
-    /// Matching lines of one file to return, so that one file does not crowd out the others. Default: all.
+    /// Matching lines of one file. Default: all.
     #[serde(default)]
     per_file: Option<usize>,
 }
@@ -82,9 +85,9 @@ enum SearchOutput {
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
-    let description = "Search the content of files, as it is saved, for a regular expression. Answers with `path:12:text`, and \
-                `path-11-text` for context. Hidden files are searched; files that git ignores, .git and binary files are \
-                not. What the user has not saved yet is not found; read_file shows it.";
+    let description = "Search file contents for a regular expression. Answers with `path:12:text`, and `path-11-text` for context. \
+                Searches hidden files; skips .git, binary files, files that git ignores, and what the user has not saved \
+                (read_file shows it).";
     ToolSpec::new("search_files", ToolKind::Search, Effect::Read, description).tool(prepare)
 }
 
@@ -181,7 +184,7 @@ struct LineSearch {
 
 impl LineSearch {
     fn search(&mut self, entry: &WalkEntry, name: &str, permit: &Permit) {
-        let mut file = FileMatches { found: &mut self.found, name, lines: 0 };
+        let mut file = FileMatches { found: &mut self.found, matcher: &self.matcher, name, lines: 0 };
         let outcome = entry.open().and_then(|opened| {
             let opened = Interruptible { file: opened, cancel: &permit.cancel };
             self.searcher.search_reader(&self.matcher, opened, &mut file)
@@ -257,6 +260,7 @@ impl SearchFindings {
 
 struct FileMatches<'a> {
     found: &'a mut SearchFindings,
+    matcher: &'a RegexMatcher,
     name: &'a str,
     lines: usize,
 }
@@ -264,11 +268,19 @@ struct FileMatches<'a> {
 impl FileMatches<'_> {
     fn line(&self, mark: char, number: u64, line: &[u8]) -> String {
         let line = String::from_utf8_lossy(line);
-        format!("{}{mark}{number}{mark}{}", self.name, shorten(line.trim_end(), MAX_COLUMNS))
+        let line = line.trim_end();
+        let shown = if line.len() <= MAX_COLUMNS {
+            Cow::Borrowed(line)
+        } else {
+            // A match over several lines is none in this one.
+            let first = self.matcher.find(line.as_bytes()).ok().flatten();
+            Cow::Owned(clipped(line, first.map_or(0..0, |found| found.start()..found.end())))
+        };
+        format!("{}{mark}{number}{mark}{shown}", self.name)
     }
 
     fn end(self) {
-        let Self { found, name, lines } = self;
+        let Self { found, name, lines, .. } = self;
         if lines == 0 {
             return;
         }
@@ -321,6 +333,16 @@ impl Sink for FileMatches<'_> {
     }
 }
 
+/// The part of a long line around its first match, in whole characters.
+fn clipped(line: &str, first: Range<usize>) -> String {
+    let before = MAX_COLUMNS.saturating_sub(first.len()) / 2;
+    let start = first.start.saturating_sub(before).min(line.len() - MAX_COLUMNS);
+    let start = line.ceil_char_boundary(start);
+    let end = line.floor_char_boundary(start + MAX_COLUMNS);
+    let mark = |is_cut: bool| if is_cut { "…" } else { "" };
+    format!("{}{}{}", mark(start > 0), &line[start..end], mark(end < line.len()))
+}
+
 /// File whose reads fail once the call is cancelled.
 struct Interruptible<'a> {
     file: std::fs::File,
@@ -333,5 +355,29 @@ impl io::Read for Interruptible<'_> {
             return Err(io::Error::other("the call has to end"));
         }
         self.file.read(buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clipped_line_shows_its_first_match() {
+        let line = |before: usize, after: usize| format!("{}needle{}", "a".repeat(before), "b".repeat(after));
+        for (before, after) in [(0, 1_000), (100, 1_000), (1_000, 1_000), (5_000, 10), (1_000, 0)] {
+            let text = clipped(&line(before, after), before..before + 6);
+            assert!(text.contains("needle"), "{before} {after}: {text}");
+            assert!(text.len() <= MAX_COLUMNS + 2 * "…".len(), "{before} {after}: {text}");
+            let is_start = before <= MAX_COLUMNS / 2 - 3;
+            assert_eq!(text.starts_with('…'), !is_start, "{before} {after}: {text}");
+            assert_eq!(text.ends_with('…'), after > MAX_COLUMNS / 2, "{before} {after}: {text}");
+        }
+        let wide = "é".repeat(1_000);
+        for at in [0, 500, 1_999] {
+            let at = wide.floor_char_boundary(at);
+            assert!(clipped(&wide, at..at + 2).contains('é'), "{at}");
+        }
+        assert_eq!(clipped(&wide, 0..0), format!("{}…", "é".repeat(150)));
     }
 }

@@ -15,10 +15,10 @@ use crate::text::code_span;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ReadMemoriesArguments {
-    /// Only memories with all these words in text or category.
+    /// Only those with all these words.
     #[serde(default)]
     query: Option<String>,
-    /// Id of a memory: only what follows it.
+    /// Only those after this id.
     #[serde(default)]
     after: Option<String>,
 }

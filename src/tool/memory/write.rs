@@ -22,13 +22,13 @@ const IN_TITLE: usize = 60;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SaveMemoryArguments {
-    /// The text, at most 2,000 characters. With an id, an empty text deletes the memory.
+    /// At most 2,000 characters. With an id, an empty text deletes the memory.
     #[serde(default)]
     text: Option<String>,
     /// Id of the memory to change. Default: a new one.
     #[serde(default)]
     id: Option<String>,
-    /// The topic in one or two words; an empty one removes it.
+    /// One or two words; empty removes it.
     #[serde(default)]
     category: Option<String>,
 }

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use crate::gate::Permit;
 use crate::process::{BrokerEvent, Event, Exit, Process, RecordState, RefusalKind};
+use crate::tool::agent::background::SeenEnd;
 use crate::workspace::Outputs;
 use output::JobOutput;
 pub(in crate::tool) use output::shortened;
@@ -57,6 +58,7 @@ pub struct Job {
     /// True once the command is over. Changes with each event of the command.
     changes: watch::Receiver<bool>,
     last_record: Arc<Mutex<RecordState>>,
+    pub seen_end: SeenEnd,
 }
 
 #[derive(Debug)]
@@ -156,7 +158,7 @@ impl Job {
             end: None,
         };
         tokio::spawn(task.run(notes, permit, limit));
-        Self { id, line, mailbox, changes, last_record }
+        Self { id, line, mailbox, changes, last_record, seen_end: SeenEnd::default() }
     }
 
     pub async fn changed(&mut self) {
@@ -167,7 +169,7 @@ impl Job {
         self.ask(JobMessage::Snapshot).await
     }
 
-    /// Like [`Self::snapshot`], with only the output since the last call of this method.
+    /// Like [`Self::snapshot`], with only the output since the last call of this method. For the model.
     pub async fn unseen(&self) -> Option<JobSnapshot> {
         self.ask(JobMessage::Unseen).await
     }

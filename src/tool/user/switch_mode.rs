@@ -18,7 +18,7 @@ const MAX_STEPS: usize = 50;
 struct SwitchModeArguments {
     /// The complete plan in Markdown, on which the user decides.
     plan: String,
-    /// Steps of the plan, in order, one line each. They become the task list. At most 50.
+    /// Its steps, one line each, at most 50. They become the task list.
     #[serde(default)]
     steps: Vec<String>,
     /// Id of the mode. Default: the exit of this mode.

@@ -14,7 +14,7 @@ const MAX_ITEMS: usize = 100;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct TodoArguments {
-    /// The complete list, in order; it replaces the previous one. At most 100.
+    /// In order, at most 100.
     items: Vec<Item>,
 }
 

@@ -106,3 +106,33 @@ fn jobs_that_end_with_the_run_are_named() {
     let notice = "Background jobs were still running and end with this run: job_1 (sleep 600)";
     assert_eq!(result["notices"], json!([notice]), "{result}");
 }
+
+#[test]
+fn path_outside_that_does_not_exist_needs_no_user() {
+    let read = |path: &str| call("read_file", &json!({ "path": path }));
+    let outside = tempfile::tempdir().unwrap();
+    fs::write(outside.path().join("kept.txt"), "x").unwrap();
+    let path = |name: &str| outside.path().join(name).display().to_string();
+    for (replies, expected, denied) in [
+        (vec![read(&path("a.txt")), text("Not there.")], 0, 0),
+        (vec![read(&path("unlike.txt")), text("Not there.")], 0, 0),
+        // The controls: a file that is there needs the user, unless the file of the same name was meant.
+        (vec![read(&path("kept.txt")), text("Denied.")], 3, 1),
+        (vec![read(&path("kept.txt")), read("a.txt"), text("Done.")], 3, 1),
+    ] {
+        let (code, result) = outcome(&replies);
+        assert_eq!((code, result["denied"].as_array().unwrap().len()), (expected, denied), "{result}");
+    }
+}
+
+#[test]
+fn last_attempt_decides_the_exit_code() {
+    let outside = tempfile::tempdir().unwrap();
+    fs::write(outside.path().join("a.txt"), "other").unwrap();
+    let read = |path: &str| call("read_file", &json!({ "path": path }));
+    let path = outside.path().join("a.txt").display().to_string();
+    let (code, result) = outcome(&[read(&path), read("a.txt"), text("x")]);
+    assert_eq!((code, result["denied"].as_array().unwrap().len()), (0, 1), "{result}");
+    let (code, _) = outcome(&[read("a.txt"), read(&path), text("x")]);
+    assert_eq!(code, 3, "the control: the denial is the last attempt");
+}

@@ -368,6 +368,7 @@ fn events(turns: &[(usize, bool, Vec<StepLengths>)]) -> (Vec<SessionEvent>, Stri
                     arguments: json!({ "path": "a", "content": filled(*arguments), "parts": vec![1; arguments / 50] }),
                     locations: Vec::new(),
                     is_announced: false,
+                    note: None,
                 })));
                 calls += 1;
             }
@@ -425,6 +426,7 @@ fn shortened_history_fits_stays_valid_and_keeps_the_newest_prompt() {
             effort: modegate::model::Effort::Default,
             system: "system".into(),
             tools: Arc::default(),
+            lasting_tools: 0,
             allowed: None,
             messages,
             trace: None,

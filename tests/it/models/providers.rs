@@ -143,6 +143,7 @@ fn request(model: &ModelId) -> ModelRequest {
         effort: Effort::High,
         system: "Be good.".into(),
         tools: [tool("read_file"), tool("write_file")].into(),
+        lasting_tools: 1,
         allowed: Some(["read_file".to_owned()].into()),
         trace: None,
         messages: vec![

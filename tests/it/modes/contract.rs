@@ -154,7 +154,7 @@ async fn reminder_names_only_offered_tools() {
 
 /// Without this text, models ask the user before `git log`.
 #[tokio::test]
-async fn first_turn_in_ask_names_asked_and_free_calls() {
+async fn every_request_in_ask_names_asked_and_free_calls() {
     require_sandbox();
     let home = tempfile::tempdir().unwrap();
     let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
@@ -169,15 +169,10 @@ async fn first_turn_in_ask_names_asked_and_free_calls() {
         seen.push(reminders(&request).concat());
     }
     client.end().await;
-    assert_eq!(
-        seen,
-        [
-            "<system-reminder>\nAsk mode is on.\nThe user is asked before: changing files, fetch, changing memories, \
-             shell. Allowed in the session's folders without asking: reading and searching, shell_read_only.\n\
-             </system-reminder>",
-            ""
-        ]
-    );
+    let text = "<system-reminder>\nAsk mode is on.\nThe user is asked before: changing files, fetch, changing memories, \
+        shell. Allowed in the session's folders without asking: reading and searching, shell_read_only.\n\
+        </system-reminder>";
+    assert_eq!(seen, [text, text]);
 }
 
 fn reminders(request: &ModelRequest) -> Vec<String> {

@@ -161,8 +161,12 @@ async fn check(delegation_kind: &str, when: LoosenedAt, mode: &'static str) {
             for request in client.model.requests(session) {
                 let offers = |name: &str| request.tools.iter().any(|tool| tool.name == name);
                 assert_eq!(offers("write_file") && offers("shell"), is_written, "{case}: {session}");
-                let last = format!("{:?}", request.messages.last().unwrap());
-                assert_eq!(last.contains("Plan mode is on"), !is_written, "{case}: {session}: {last}");
+                let messages = format!("{:?}", request.messages);
+                assert_eq!(
+                    messages.contains("Plan mode is on"),
+                    !is_written,
+                    "{case}: {session}: {messages}"
+                );
             }
         }
     }

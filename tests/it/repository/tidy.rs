@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
-const LAYERS: [(&str, &[&str]); 81] = [
+const LAYERS: [(&str, &[&str]); 82] = [
     ("acp", &[]),
     (
         "agent",
@@ -142,6 +142,7 @@ const LAYERS: [(&str, &[&str]); 81] = [
     ("session/command/user_command", &["front_matter", "yaml_error"]),
     ("conversation/compaction", &["acp", "model"]),
     ("conversation/fitting", &["model"]),
+    ("conversation/superseded", &["model"]),
     ("conversation/acp_updates", &["acp", "client", "conversation/content", "event", "model"]),
     ("session/options", &["acp", "mode", "model", "agents"]),
     ("conversation/history", &["acp", "conversation", "event", "model"]),
@@ -455,7 +456,10 @@ const PARTS: [(&str, &[&str]); 12] = [
     ("session/handle", &["session/insertion", "session/options"]),
     ("session/notes", &["session/event_log", "session/mode"]),
     ("session/servers", &["session/event_log", "session/mode", "session/notes"]),
-    ("session/subagent", &["session/event_log", "session/handle", "session/mode", "session/options"]),
+    (
+        "session/subagent",
+        &["session/event_log", "session/handle", "session/mode", "session/notes", "session/options"],
+    ),
     (
         "session/turn",
         &[
@@ -500,7 +504,7 @@ const PARTS: [(&str, &[&str]); 12] = [
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 121] = [
+const PURE: [&str; 128] = [
     "acp",
     "audit",
     "chain",
@@ -573,9 +577,11 @@ const PURE: [&str; 121] = [
     "conversation/open_calls",
     "conversation/neutralise",
     "conversation/fitting",
+    "conversation/superseded",
     "conversation/prompt_block",
     "conversation/reminder",
     "conversation/reminder/claims",
+    "conversation/reminder/placement",
     "rpc/negotiation",
     "rpc/v2/encoder",
     "rpc/v2/patch",
@@ -586,6 +592,10 @@ const PURE: [&str; 121] = [
     "skill",
     "store/entry",
     "text",
+    "tool/foreign_call",
+    "tool/foreign_call/convert",
+    "tool/foreign_call/table",
+    "tool/json_repair",
     "tool/edit/apply_patch/begin_patch",
     "tool/edit/apply_patch/hunk",
     "tool/edit/apply_patch/names",
@@ -609,6 +619,7 @@ const PURE: [&str; 121] = [
     "tool/shell/command_line/literal",
     "tool/content",
     "tool/file/encoding",
+    "headless/denials",
     "tool/edit/text_match",
     "tool/web/fetch/markdown",
     "tool/mcp/schema_repair",
@@ -625,7 +636,7 @@ const PURE: [&str; 121] = [
 ];
 
 /// Libraries, and the only modules that may name them.
-const LIBRARIES: [(&str, &[&str]); 41] = [
+const LIBRARIES: [(&str, &[&str]); 42] = [
     ("agent_client_protocol_schema", &["acp"]),
     ("anyhow", &["main", "cli", "config", "headless", "terminal_run"]),
     ("jiff", &["ids", "model/remote", "conversation/system_prompt"]),
@@ -686,6 +697,7 @@ const LIBRARIES: [(&str, &[&str]); 41] = [
             "sandbox/denied_reads",
         ],
     ),
+    ("grep_matcher", &["tool/file/search_files", "model/offline/keywords"]),
     ("grep_searcher", &["tool/file/search_files"]),
     ("html5gum", &["tool/web/fetch/markdown"]),
     (
@@ -723,11 +735,12 @@ const LIBRARIES: [(&str, &[&str]); 41] = [
             "external_agent/settings_text",
             "session/command/user_command",
             "skill",
+            "tool/edit/syntax",
             "yaml_error",
         ],
     ),
     ("strsim", &["mode/definition", "tool/file/near_path"]),
-    ("toml", &["external_agent/settings_text"]),
+    ("toml", &["external_agent/settings_text", "tool/edit/syntax"]),
     (
         "std::env",
         &["config", "process/plain", "process/shell", "sandbox/macos", "supervisor/command_process"],

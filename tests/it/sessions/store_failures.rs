@@ -177,7 +177,9 @@ fn run_many_sessions(mut child: Child, work: &Path) {
                     for prompt in 0..PROMPTS {
                         let id = 1000 + number * 100 + usize::try_from(prompt).unwrap() * 2;
                         let text = json!([{ "type": "text", "text": format!("prompt {prompt}") }]);
-                        send(id, "session/prompt", json!({ "sessionId": session, "prompt": text }));
+                        let waits = json!({ "modegate/steer": false });
+                        let params = json!({ "sessionId": session, "prompt": text, "_meta": waits });
+                        send(id, "session/prompt", params);
                         let mode = if prompt % 2 == 0 { "plan" } else { "code" };
                         send(id + 1, "session/set_mode", json!({ "sessionId": session, "modeId": mode }));
                         open += 2;

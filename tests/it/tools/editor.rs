@@ -24,11 +24,11 @@ async fn undo(client: &mut EditorClient) -> String {
 async fn unsaved_text_is_read_and_edits_go_through_the_editor() {
     let mut client = EditorClient::new("code", all()).await;
     client.file("a.txt", "one\ntwo\n", Some("one\nTWO\n"));
-    assert_eq!(client.call("read_file", json!({ "path": "a.txt" })).await, "     1\tone\n     2\tTWO\n");
+    assert_eq!(client.call("read_file", json!({ "path": "a.txt" })).await, "1\tone\n2\tTWO\n");
     assert_eq!(client.call("edit_file", edit("TWO", "2")).await, "Edited a.txt:2 (+1 -1)");
     assert_eq!(client.call("edit_file", edit("one", "1")).await, "Edited a.txt:1 (+1 -1)");
     assert_eq!(client.saved("a.txt").as_deref(), Some("1\n2\n"));
-    assert_eq!(client.call("read_file", json!({ "path": "a.txt" })).await, "     1\t1\n     2\t2\n");
+    assert_eq!(client.call("read_file", json!({ "path": "a.txt" })).await, "1\t1\n2\t2\n");
     let writes: Vec<_> =
         client.requests.iter().filter(|(method, _)| method == "fs/write_text_file").collect();
     assert_eq!(writes.len(), 2);
@@ -41,7 +41,7 @@ async fn unsaved_text_is_read_and_edits_go_through_the_editor() {
 async fn without_fs_capabilities_only_the_disk_is_used() {
     let mut client = EditorClient::new("code", json!({})).await;
     client.file("a.txt", "one\n", Some("unsaved\n"));
-    assert_eq!(client.call("read_file", json!({ "path": "a.txt" })).await, "     1\tone\n");
+    assert_eq!(client.call("read_file", json!({ "path": "a.txt" })).await, "1\tone\n");
     assert_eq!(client.call("edit_file", edit("one", "1")).await, "Edited a.txt:1 (+1 -1)");
     assert_eq!((client.saved("a.txt").as_deref(), client.methods().len()), (Some("1\n"), 0));
     client.end().await;
@@ -51,7 +51,7 @@ async fn without_fs_capabilities_only_the_disk_is_used() {
 async fn read_and_write_capabilities_are_independent() {
     let mut client = EditorClient::new("code", can(true, false)).await;
     client.file("a.txt", "one\r\ntwo\r\n", Some("one\nTWO\n"));
-    assert_eq!(client.call("read_file", json!({ "path": "a.txt" })).await, "     1\tone\n     2\tTWO\n");
+    assert_eq!(client.call("read_file", json!({ "path": "a.txt" })).await, "1\tone\n2\tTWO\n");
     client.call("edit_file", edit("one", "1")).await;
     assert_eq!(client.saved("a.txt").as_deref(), Some("1\r\nTWO\r\n"), "what was seen, as the file has it");
     assert_eq!(client.count("fs/write_text_file"), 0);
@@ -221,10 +221,7 @@ async fn malformed_read_answer_is_reported_and_blocks_edits() {
         client.override_answer("fs/read_text_file", json!({ "text": "x" }));
     }
     let text = client.call("read_file", json!({ "path": "a.txt" })).await;
-    assert!(
-        text.starts_with("     1\tone\n[This is the saved text: the editor could not be asked"),
-        "{text}"
-    );
+    assert!(text.starts_with("1\tone\n[This is the saved text: the editor could not be asked"), "{text}");
     let text = client.call("edit_file", edit("one", "1")).await;
     assert!(text.contains("could not be asked whether it has unsaved text"), "{text}");
     assert!(text.contains("Nothing is changed."), "{text}");
@@ -239,7 +236,7 @@ async fn binary_and_unopened_files_are_read_from_disk() {
     assert!(client.call("read_file", json!({ "path": "binary" })).await.contains("is a binary file"));
     assert_eq!(client.methods(), [""; 0], "the editor is not asked");
     client.file("a.txt", "one\n", None);
-    assert_eq!(client.call("read_file", json!({ "path": "a.txt" })).await, "     1\tone\n");
+    assert_eq!(client.call("read_file", json!({ "path": "a.txt" })).await, "1\tone\n");
     assert_eq!(client.methods(), ["fs/read_text_file"]);
     client.call("delete_file", json!({ "path": "a.txt" })).await;
     client.buffers.insert(client.path("a.txt"), "still shown\n".into());
@@ -280,7 +277,7 @@ async fn undo_names_files_the_editor_did_not_save() {
     assert_eq!(client.saved("a.txt").as_deref(), Some("one\n"));
     assert_eq!(
         client.call("read_file", json!({ "path": "a.txt" })).await,
-        "     1\t1\n",
+        "1\t1\n",
         "it is what the editor shows"
     );
     let prompt = client.begin(&[("edit_file", edit("1", "2"))]).await;
@@ -574,7 +571,7 @@ async fn stale_editor_text_does_not_undo_the_changes_of_commands() {
         }
         client.call("shell", json!({ "command": "sed -i s/two/TWO/ a.txt" })).await;
         let text = client.call("read_file", json!({ "path": "a.txt" })).await;
-        assert_eq!(text, "     1\tone\n     2\tTWO\n     3\tthree\n", "{reads_first} {writes}");
+        assert_eq!(text, "1\tone\n2\tTWO\n3\tthree\n", "{reads_first} {writes}");
         assert_eq!(client.call("edit_file", edit("three", "3")).await, "Edited a.txt:3 (+1 -1)");
         assert_eq!(client.saved("a.txt").as_deref(), Some("one\nTWO\n3\n"), "{reads_first} {writes}");
         client.end().await;
@@ -591,7 +588,7 @@ async fn unsaved_work_beside_a_change_on_disk_is_named_and_not_edited() {
         client.call("shell", json!({ "command": "sed -i s/two/TWO/ a.txt" })).await;
         client.buffers.insert(client.path("a.txt"), "typed\none\ntwo\n".into());
         let text = client.call("read_file", json!({ "path": "a.txt" })).await;
-        assert!(text.starts_with("     1\tone\n     2\tTWO\n[This is the text on disk."), "{text}");
+        assert!(text.starts_with("1\tone\n2\tTWO\n[This is the text on disk."), "{text}");
         for (tool, arguments) in [
             ("edit_file", edit("one", "1")),
             ("write_file", json!({ "path": "a.txt", "content": "x\n" })),

@@ -1,5 +1,6 @@
 //! `edit_file` and `apply_patch` with text as models write it: blanks at line ends, tabs for spaces, curly
-//! quotes, other line endings, and words that are not in the file. A call makes the intended change or names
+//! quotes, other line endings and blanks within lines, prefixes of lines, an escape too much, entities, lines left out,
+//! context without its blank, and words that are not in the file. A call makes the intended change or names
 //! the lines. No call makes another change.
 //!
 //! `NOISE=2000 SEED=7 cargo test noise -- --nocapture` runs more cases.
@@ -49,7 +50,7 @@ impl Outcomes {
 
     fn end(&self, count: usize) {
         assert!(self.applied * 10 >= count * 6, "most changes apply: {self:?}");
-        assert!(self.refused > 0 && self.unnamed * 50 <= count, "{self:?}");
+        assert!(self.refused > 0 && self.unnamed * 25 <= count, "{self:?}");
     }
 }
 
@@ -58,7 +59,7 @@ fn random(of: usize) -> Random {
 }
 
 fn count() -> usize {
-    usize::try_from(number("NOISE", 60)).unwrap()
+    usize::try_from(number("NOISE", 200)).unwrap()
 }
 
 #[tokio::test]

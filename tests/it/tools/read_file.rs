@@ -23,7 +23,7 @@ async fn slices_of_a_large_file_are_read() {
     std::fs::write(turns.client.cwd().join("a.log"), log).unwrap();
     let text = read(&mut turns, json!({ "path": "a.log", "line": 99_999, "limit": 1 })).await;
     let note = "[Lines 99999-99999 of 100000. Continue with line 100000.]";
-    assert_eq!(text, format!(" 99999\t99999 {line}\n{note}"));
+    assert_eq!(text, format!("99999\t99999 {line}\n{note}"));
     let text = read(&mut turns, json!({ "path": "a.log", "line": 100_000 })).await;
     assert_eq!(text, format!("100000\t100000 {line}\n"));
     let text = read(&mut turns, json!({ "path": "a.log" })).await;
@@ -36,7 +36,7 @@ async fn minified_line_is_clipped() {
     let mut turns = session().await;
     std::fs::write(turns.client.cwd().join("a.js"), "a;".repeat(500_000)).unwrap();
     let text = read(&mut turns, json!({ "path": "a.js" })).await;
-    assert_eq!(text, format!("     1\t{}[… 998000 more characters]\n", "a;".repeat(1000)));
+    assert_eq!(text, format!("1\t{}[… 998000 more characters]\n", "a;".repeat(1000)));
     turns.client.end().await;
 }
 
@@ -74,7 +74,7 @@ async fn large_images_and_binary_files_are_refused() {
             padded(b"\xff\xd8\xff", 3840 * 1024),
             "[An image is left out: it is too large, and it cannot be read: failed to fill whole buffer.]",
         ),
-        (padded(b"GIF", 0), "     1\tGIF\n"),
+        (padded(b"GIF", 0), "1\tGIF\n"),
         (padded(b"GIF", 9), "is a binary file (12 bytes)."),
         (padded(b"\n", 12_000_000), "is a binary file (12000001 bytes)."),
     ] {

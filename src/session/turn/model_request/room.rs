@@ -3,6 +3,7 @@
 //! A summary that frees enough comes first, then results are shortened, then a list replaces the older
 //! messages. Only the newest prompt can be too long by itself.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use tokio::sync::OwnedSemaphorePermit;
@@ -14,7 +15,9 @@ use crate::event::{Compaction, SessionEvent};
 use crate::model::catalog::image_limits;
 use crate::model::excess::Excess;
 use crate::model::{Block, Failure, ModelError, ToolOffer};
+use crate::permission::Effect;
 use crate::session::event_log::EventLog;
+use crate::session::mode::decider::Decider;
 use crate::session::mode::policy::Policy;
 use crate::session::turn::context_window::{ContextFrame, StepNumber, prompt_too_long};
 use crate::session::turn::message::{Room, Summarised, Summary};
@@ -103,6 +106,25 @@ impl Requests {
         // The same tools keep the provider's cache valid, but the request allows none of them.
         let request = self.request(models, log, Some(Arc::default()), question);
         Some(Summary { request, id: format!("compaction_{}", log.conversation().compactions + 1), retained })
+    }
+
+    /// Replaces results that later calls repeat once the next request fills half of the context, long before it
+    /// needs a summary.
+    pub(crate) fn supersede(frame: ContextFrame<'_>, decider: &mut Decider) {
+        let conversation = decider.log.conversation_mut();
+        let bytes = conversation.history.bytes();
+        if conversation.fill.estimate(bytes, frame.fixed) <= frame.context / 2 {
+            return;
+        }
+        let tools = decider.policy.context.tools.all();
+        let specs = tools.iter().map(|tool| tool.spec());
+        let readers: HashSet<&str> =
+            specs.filter(|spec| spec.effect == Effect::Read).map(|spec| &*spec.name).collect();
+        let saved = conversation.history.supersede(|name| readers.contains(name));
+        if saved > 0 {
+            conversation.fill.shorten(bytes, saved);
+            tracing::debug!(saved, "superseded results were replaced");
+        }
     }
 
     /// Shortens older content if the next request would not fit otherwise.
@@ -211,7 +233,10 @@ impl Requests {
         log.save().await;
     }
 
-    fn done(&self, summary: String, retained: usize, log: &mut EventLog) -> Compaction {
+    /// The reminder of the next request stands behind the summary, and no longer states an earlier switch.
+    fn done(&mut self, summary: String, retained: usize, log: &mut EventLog) -> Compaction {
+        self.reminder_place.reset();
+        self.transition.take_if(|pending| pending.is_over);
         let messages = log.messages();
         let conversation = log.conversation();
         let prompts = conversation.prompts.iter().map(String::as_str);

@@ -27,6 +27,7 @@ fn end_step(repetition: &mut Repetition, calls: &[Ended<'_>]) -> Option<Brake> {
             arguments: arguments.clone(),
             locations: Vec::new(),
             is_announced: false,
+            note: None,
         };
         let mut update = ToolCallUpdateEvent::failed(id, *result);
         match result.chars().next() {

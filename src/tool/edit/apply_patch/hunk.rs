@@ -30,6 +30,16 @@ pub(super) struct PatchHunk {
     pub old: String,
     /// Context and added lines.
     pub new: String,
+    /// `old` and `new` if the blank before each context line belongs to the line. `None` if that changes nothing.
+    pub bare_context: Option<(String, String)>,
+}
+
+impl PatchHunk {
+    /// The hunk without the marks of context lines.
+    pub(super) fn with_bare_context(&self) -> Option<Self> {
+        let (old, new) = self.bare_context.clone()?;
+        Some(Self { old, new, bare_context: None, ..self.clone() })
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +59,11 @@ struct HunkHeader {
 }
 
 impl HunkHeader {
+    /// Old and new lines that the header counts, and the body lacks.
+    fn missing(self, counts: (usize, usize)) -> Option<(usize, usize)> {
+        self.old_count.checked_sub(counts.0).zip(self.new_count.checked_sub(counts.1))
+    }
+
     fn parse(line: &str) -> Option<Self> {
         let ranges = line.strip_prefix("@@ -")?.trim_end_matches(['\r', '\n']);
         let (ranges, _section) = ranges.split_once(" @@").unwrap_or((ranges, ""));
@@ -109,10 +124,18 @@ pub(super) fn read(lines: &[&str], at: usize) -> Result<(PatchHunk, usize), Stri
         Some(end) => end,
         None => by_shape(lines, at + 1)?,
     };
-    let (hunk, counts) = body(lines, at, at + 1..end)?;
-    let (old_missing, new_missing) =
-        (header.old_count.checked_sub(counts.0), header.new_count.checked_sub(counts.1));
-    let is_short = old_missing.zip(new_missing).is_some_and(|missing| missing != (0, 0));
+    let (mut hunk, mut counts) = body(lines, at, at + 1..end)?;
+    let mut end = end;
+    // Context without its leading blank, as far as the counts say that there is some.
+    if let Some((rest, _)) = header.missing(counts).filter(|(old, new)| old == new && *old > 0)
+        && lines.len() >= end + rest
+        && !is_blank(lines[end])
+        && (end..end + rest).all(|at| !ends_a_hunk(lines, at))
+    {
+        end += rest;
+        (hunk, counts) = body(lines, at, at + 1..end)?;
+    }
+    let is_short = header.missing(counts).is_some_and(|missing| missing != (0, 0));
     if is_short && lines.get(end).is_some_and(|line| !is_blank(line) && !ends_a_hunk(lines, end)) {
         return Err(format!(
             "line {}: by its line counts the hunk goes on here, and every line of a hunk begins with a space, `-` or `+`",
@@ -157,6 +180,9 @@ fn by_counts(lines: &[&str], start: usize, header: HunkHeader) -> Option<usize> 
     let (mut old, mut new, mut at) = (header.old_count, header.new_count, start);
     while old > 0 || new > 0 {
         let line = lines.get(at)?;
+        if at > start && is_file_header(lines, at, header) {
+            return None;
+        }
         match line.as_bytes()[0] {
             b'-' => old = old.checked_sub(1)?,
             b'+' => new = new.checked_sub(1)?,
@@ -175,6 +201,16 @@ fn by_counts(lines: &[&str], start: usize, header: HunkHeader) -> Option<usize> 
     Some(at)
 }
 
+/// True for the header of the next file where wrong counts would take it for changed lines: the hunk after it lies
+/// before the end of the current one, so it belongs to another file.
+fn is_file_header(lines: &[&str], at: usize, current: HunkHeader) -> bool {
+    let next = lines.get(at + 2).and_then(|line| HunkHeader::parse(line));
+    is_plain_header(lines, at)
+        && same_file(lines[at], lines[at + 1])
+        && next
+            .is_some_and(|next| next.numbers.old_start < current.numbers.old_start + current.old_count.max(1))
+}
+
 fn is_end(lines: &[&str], end: usize) -> bool {
     let next = after_blank(lines, end);
     is_plain_header(lines, next)
@@ -189,6 +225,7 @@ fn ends_a_hunk(lines: &[&str], at: usize) -> bool {
 
 fn by_shape(lines: &[&str], start: usize) -> Result<usize, String> {
     let mut end = start;
+    let last_marked = last_marked(lines, start);
     while let Some(line) = lines.get(end) {
         if is_plain_header(lines, end) {
             if same_file(lines[end], lines[end + 1]) {
@@ -200,7 +237,7 @@ fn by_shape(lines: &[&str], start: usize) -> Result<usize, String> {
                 end + 1
             ));
         }
-        if !(is_body(line) || is_blank(line)) || is_signature(lines, end) {
+        if is_signature(lines, end) || !(is_body(line) || is_blank(line) || end < last_marked) {
             break;
         }
         end += 1;
@@ -210,6 +247,15 @@ fn by_shape(lines: &[&str], start: usize) -> Result<usize, String> {
         end -= 1;
     }
     Ok(end)
+}
+
+/// The last line with `+` or `-` before the next header. A line without a mark before it is context that lacks its
+/// leading blank.
+fn last_marked(lines: &[&str], start: usize) -> usize {
+    let is_header =
+        |at: usize| ends_a_hunk(lines, at) || lines[at].starts_with("*** ") || is_plain_header(lines, at);
+    let hunk = (start..lines.len()).take_while(|at| !is_header(*at));
+    hunk.filter(|at| lines[*at].starts_with(['+', '-'])).last().unwrap_or(start)
 }
 
 fn same_file(old: &str, new: &str) -> bool {
@@ -229,10 +275,16 @@ fn header_name(line: &str) -> String {
 fn body(lines: &[&str], at: usize, range: Range<usize>) -> Result<(PatchHunk, (usize, usize)), String> {
     let bad = |why: &str| Err(format!("line {}: {why}", at + 1));
     let (mut old, mut new): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
+    let (mut bare_old, mut bare_new) = (String::new(), String::new());
     let (mut leading, mut trailing, mut changed) = (0, 0, false);
     let mut previous = None;
     for line in &lines[range] {
         let kind = line.as_bytes()[0];
+        if kind != b'\\' {
+            let bare = line.strip_prefix(['-', '+']).unwrap_or(line);
+            bare_old.push_str(if kind == b'+' { "" } else { bare });
+            bare_new.push_str(if kind == b'-' { "" } else { bare });
+        }
         let text = if matches!(kind, b' ' | b'-' | b'+') { &line[1..] } else { line };
         match kind {
             b'\\' => {
@@ -273,5 +325,7 @@ fn body(lines: &[&str], at: usize, range: Range<usize>) -> Result<(PatchHunk, (u
     }
     let counts = (old.len(), new.len());
     let (old, new) = (old.concat(), new.concat());
-    Ok((PatchHunk { line: at + 1, leading, trailing, old, new, ..PatchHunk::default() }, counts))
+    let bare_context = Some((bare_old, bare_new)).filter(|(bare, _)| *bare != old && old.ends_with('\n'));
+    let hunk = PatchHunk { line: at + 1, leading, trailing, old, new, bare_context, ..PatchHunk::default() };
+    Ok((hunk, counts))
 }

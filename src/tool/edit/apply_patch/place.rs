@@ -38,7 +38,15 @@ pub(super) enum PlaceFailure {
 pub(super) struct Patched {
     pub text: String,
     /// The hunks that match only if something is ignored.
-    pub ignored: Vec<(usize, &'static str)>,
+    pub ignored: Vec<LooseHunk>,
+}
+
+#[derive(Debug)]
+pub(super) struct LooseHunk {
+    pub number: usize,
+    pub ignored: &'static str,
+    /// Its lines in the new text.
+    pub now: Range<usize>,
 }
 
 /// `is_changed` says that the file has changed since the patch was written: then line numbers mean nothing.
@@ -68,8 +76,12 @@ pub(super) fn apply(
     if !failures.is_empty() {
         return Err(failures);
     }
-    let text = image.result().map_err(|number| vec![(number, PlaceFailure::NotAtEnd)])?;
-    Ok(Patched { text, ignored })
+    let (text, lines) = image.result().map_err(|number| vec![(number, PlaceFailure::NotAtEnd)])?;
+    let ignored = ignored.into_iter().map(|(number, ignored)| {
+        let now = lines.iter().find(|(hunk, _)| *hunk == number).map_or(1..1, |(_, now)| now.clone());
+        LooseHunk { number, ignored, now }
+    });
+    Ok(Patched { text, ignored: ignored.collect() })
 }
 
 struct PatchedText<'a> {
@@ -94,7 +106,19 @@ struct ReplacedBlock {
 
 impl PatchedText<'_> {
     fn replace(&mut self, hunk: &PatchHunk, number: usize) -> Result<MatchStep, PlaceFailure> {
-        let (old, step) = self.find(hunk)?;
+        // A context line without its leading blank looks like one with less indentation, so the readings alternate.
+        let bare = hunk.with_bare_context();
+        let readings = || std::iter::once(hunk).chain(bare.as_ref());
+        let mut found = None;
+        for (reading, is_loose) in
+            readings().map(|reading| (reading, false)).chain(readings().map(|reading| (reading, true)))
+        {
+            if let Some(place) = self.find(reading, is_loose)? {
+                found = Some((reading, place));
+                break;
+            }
+        }
+        let Some((hunk, (old, step))) = found else { return Err(self.missing(hunk)) };
         let new = if step == MatchStep::Exact {
             hunk.new.clone()
         } else {
@@ -114,27 +138,33 @@ impl PatchedText<'_> {
         Ok(step)
     }
 
-    fn find(&mut self, hunk: &PatchHunk) -> Result<(Range<usize>, MatchStep), PlaceFailure> {
+    /// `None` if the old lines do not occur. `is_loose` stands for the steps that ignore indentation and more.
+    fn find(
+        &self,
+        hunk: &PatchHunk,
+        is_loose: bool,
+    ) -> Result<Option<(Range<usize>, MatchStep)>, PlaceFailure> {
         if let Some(numbers) = hunk.numbers.filter(|numbers| numbers.is_counted && !self.is_changed)
-            && let Some(start) = self.numbered(hunk, numbers)
+            && let Some(start) = self.numbered(hunk, numbers).filter(|_| !is_loose)
         {
-            return Ok((start..start + hunk.old.len(), MatchStep::Exact));
+            return Ok(Some((start..start + hunk.old.len(), MatchStep::Exact)));
         }
         if hunk.old.is_empty() {
             let start = self.insertion(hunk).ok_or(PlaceFailure::Place)?;
-            return Ok((start..start, MatchStep::Exact));
+            return Ok(Some((start..start, MatchStep::Exact)));
         }
-        for step in MatchStep::all(hunk.numbers.is_some() || hunk.old.contains('\r')) {
+        let is_exact = hunk.numbers.is_some() || hunk.old.contains('\r');
+        for step in MatchStep::all(is_exact).filter(|step| (*step > MatchStep::Characters) == is_loose) {
             let places =
                 self.document.find(&replacement(hunk), step, |place, _| self.is_free(place), MAX_NAMED + 1);
             let places = places.map_err(|OutOfWork| PlaceFailure::Work)?;
             match places.as_slice() {
                 [] => {}
-                [place] => return Ok((place.clone(), step)),
-                _ => return self.chosen(hunk, &places, step).map(|place| (place, step)),
+                [place] => return Ok(Some((place.clone(), step))),
+                _ => return self.chosen(hunk, &places, step).map(|place| Some((place, step))),
             }
         }
-        Err(self.missing(hunk))
+        Ok(None)
     }
 
     /// The position in the header, if the old lines are there.
@@ -267,20 +297,26 @@ impl PatchedText<'_> {
         PlaceFailure::Missing(is_cheap.then(|| nearest(self.text, &hunk.old, hint)).flatten())
     }
 
-    /// Returns the number of a hunk that would join two lines.
-    fn result(&self) -> Result<String, usize> {
+    /// Returns the new text, and the lines of each hunk in it. The error is the number of a hunk that would join two
+    /// lines.
+    fn result(&self) -> Result<(String, Vec<(usize, Range<usize>)>), usize> {
         let mut text = String::new();
-        let mut copied = 0;
+        let mut lines = Vec::new();
+        let (mut copied, mut line) = (0, 1);
         for block in &self.blocks {
-            text.push_str(&self.text[copied..block.old.start]);
+            let kept = &self.text[copied..block.old.start];
+            text.push_str(kept);
             if !(text.is_empty() || text == BOM || text.ends_with('\n') || block.new.is_empty()) {
                 return Err(block.hunk);
             }
+            line += kept.matches('\n').count();
+            lines.push((block.hunk, line..line + lines_of(&block.new)));
+            line += block.new.matches('\n').count();
             text.push_str(&block.new);
             copied = block.old.end;
         }
         text.push_str(&self.text[copied..]);
-        Ok(text)
+        Ok((text, lines))
     }
 }
 

@@ -55,11 +55,47 @@ fn wrong_hunk_counts_and_positions_are_corrected_if_unambiguous() {
     check("", "@@ -0,0 +1,5 @@\n+x\n", "x\n");
     refused("x\ny\n", "@@ -1,5 +1,6 @@\n+new\n", "only adds lines");
     refused("x\n", "@@ -1,9 +1,9 @@\n-x\n--- one\n+++ two\n@@ -2 +2 @@\n-a\n+b\n", "correct the counts");
-    refused("x\ny\n", "@@ -1,2 +1,2 @@\n-x\n+z\ny\n", "goes on here");
+    refused("x\ny\n", "@@ -1,3 +1,2 @@\n-x\n+z\ny\n", "goes on here");
     check("x\ny\n", "@@ -1,2 +1,2 @@\n-x\n+z\n y\n", "z\ny\n");
     refused("x\ny\nz\n", "@@ -1,1 +1,1 @@\n-x\n+X\ny\n z\n", "belongs to no hunk");
     let two = "@@ -1,9 +1,9 @@\n-x\n+y\n--- a/g\n+++ b/g\n@@ -1 +1 @@\n-x\n+y\n";
     assert_eq!(operations(&format!("--- a/f\n+++ b/f\n{two}")).len(), 2);
+}
+
+/// With counts that are too large, the header of the next file looks like changed lines.
+#[test]
+fn wrong_counts_do_not_reach_into_the_next_file() {
+    for more in 0..4 {
+        let section = |name: &str| {
+            let count = 1 + more;
+            format!("--- a/{name}\n+++ b/{name}\n@@ -1,{count} +1,{count} @@\n-one\n+1\n")
+        };
+        for names in [["f", "g", "h"], ["f", "f.rs", "dir/f"]] {
+            let files = unified::parse(&names.map(section).concat()).unwrap();
+            let paths: Vec<&str> = files.iter().flat_map(|file| file.operation.paths()).collect();
+            assert_eq!(paths, names, "{more}");
+            assert!(files.iter().all(|file| file.hunks.len() == 1 && file.hunks[0].old == "one\n"), "{more}");
+        }
+    }
+    // The control: the next hunk lies behind the lines, and the counts are right.
+    check("-- a/g\nx\ny\n", "@@ -1,1 +1,1 @@\n--- a/g\n+++ b/g\n@@ -3 +3 @@\n-y\n+z\n", "++ b/g\nx\nz\n");
+}
+
+#[test]
+fn context_may_lack_its_blank() {
+    let file = "def f():\n    a()\n    b()\n\n    c()\n";
+    let expected = "def f():\n    a()\n    x()\n\n    c()\n";
+    for hunk in [
+        "@@\ndef f():\n    a()\n-    b()\n+    x()\n",
+        "@@ -1,5 +1,5 @@\ndef f():\n    a()\n-    b()\n+    x()\n\n    c()\n",
+        "@@ -2,2 +2,2 @@\n    a()\n-    b()\n+    x()\n",
+    ] {
+        check(file, hunk, expected);
+    }
+    // An added line keeps its indentation.
+    check(file, "@@\n    a()\n+    y()\n    b()\n", "def f():\n    a()\n    y()\n    b()\n\n    c()\n");
+    check("x\ny\n", "@@ -1,2 +1,2 @@\n-x\n+z\ny\n", "z\ny\n");
+    refused(file, "@@\ndef g():\n    a()\n-    b()\n+    x()\n", "do not occur");
 }
 
 #[test]

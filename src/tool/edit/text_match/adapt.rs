@@ -9,6 +9,7 @@ use similar::{Algorithm, DiffOp, capture_diff_slices};
 use super::MatchStep;
 use super::fold::{indent, is_blank, plain, split_ending};
 use super::indentation::Indentation;
+use super::spacing;
 use crate::tool::file::text_file::BOM;
 
 /// Bounds the work of a comparison: maximum pairs of lines or characters.
@@ -129,7 +130,7 @@ impl Style {
     ) -> Option<Self> {
         let pairs: Vec<(&str, &str)> = old.iter().zip(found).map(|(old, found)| (old.0, found.0)).collect();
         let mut characters: BTreeMap<char, BTreeSet<char>> = BTreeMap::new();
-        for (old, found) in &pairs {
+        for (old, found) in pairs.iter().filter(|_| step < MatchStep::Spacing) {
             for (old, found) in body(old).chars().zip(body(found).chars()) {
                 if plain(old) != old || plain(found) != found || matches!(old, '"' | '\'') {
                     characters.entry(old).or_default().insert(found);
@@ -139,6 +140,11 @@ impl Style {
         let has_extra_blanks =
             pairs.iter().any(|(old, found)| !tail(old).is_empty() && tail(found).is_empty());
         let has_typography = characters.iter().any(|(c, found)| plain(*c) != *c && are_plain(found));
+        if step == MatchStep::Spacing
+            && !pairs.iter().all(|(old, found)| spacing::fits(body(old), body(found)))
+        {
+            return None;
+        }
         let (indentation, first_indent) = (None, None);
         let style = Self { step, has_extra_blanks, has_typography, characters, indentation, first_indent };
         if step < MatchStep::Indentation {
@@ -179,6 +185,11 @@ impl Style {
 
     /// Keeps the characters of the file where the model repeats them.
     fn body(&self, new: &str, pair: Option<(&str, &str)>) -> String {
+        if let (MatchStep::Spacing, Some((old, found))) = (self.step, pair)
+            && old != found
+        {
+            return spacing::adapt(old, found, new);
+        }
         let new: Vec<char> = new.chars().collect();
         let (old, found): (Vec<char>, Vec<char>) =
             pair.map(|(old, found)| (old.chars().collect(), found.chars().collect())).unwrap_or_default();

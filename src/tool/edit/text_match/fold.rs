@@ -49,6 +49,12 @@ impl<'a> Folded<'a> {
     }
 
     fn push_folded(&mut self, body: &str, at: usize) {
+        if self.step == MatchStep::Spacing {
+            for (offset, c) in body.char_indices().filter(|(_, c)| !is_blank(*c)) {
+                self.push(plain(c).encode_utf8(&mut [0; 4]), at + offset);
+            }
+            return;
+        }
         if body.is_ascii() || self.step < MatchStep::Characters {
             return self.push(body, at);
         }
@@ -101,7 +107,7 @@ impl<'a> Folded<'a> {
         if self.step > MatchStep::Exact && self.original[start..].starts_with('\n') {
             start -= usize::from(self.original[..start].ends_with('\r'));
         }
-        if self.step == MatchStep::Indentation {
+        if self.step >= MatchStep::Indentation {
             start = self.original[..start].trim_end_matches(is_blank).len();
         }
         if self.step >= MatchStep::Characters

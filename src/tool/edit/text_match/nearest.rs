@@ -13,6 +13,9 @@ const MAX_PLACES: usize = 16;
 
 const MAX_WORD: usize = 12;
 
+/// Letters of a line that tells where a text belongs.
+const MIN_TELLING: usize = 3;
+
 const MAX_ROWS: usize = 24;
 
 const MAX_LINE: usize = 160;
@@ -24,7 +27,7 @@ const CONTEXT: usize = 2;
 /// similar places, the one next to line `hint` counts. Returns `None` if nothing is similar.
 pub(in crate::tool) fn nearest(text: &str, old: &str, hint: usize) -> Option<String> {
     let (lines, old): (Vec<&str>, Vec<&str>) = (text.lines().collect(), old.lines().collect());
-    let mut start = most_similar(&lines, &old, hint)?;
+    let mut start = by_exact_line(&lines, &old).or_else(|| most_similar(&lines, &old, hint))?;
     let mut end = (start + old.len()).min(lines.len());
     // Lines that are only in the file, or only in `old`, shift the others.
     let is_old = |at: usize| lines.get(at).is_some_and(|line| !line.trim().is_empty() && old.contains(line));
@@ -33,6 +36,20 @@ pub(in crate::tool) fn nearest(text: &str, old: &str, hint: usize) -> Option<Str
         end += usize::from(is_old(end));
     }
     Some(list(&lines[start..end], start, &old))
+}
+
+/// Where the text would be whose first or last line occurs exactly once.
+fn by_exact_line(lines: &[&str], old: &[&str]) -> Option<usize> {
+    let is_telling = |line: &str| line.chars().filter(|c| c.is_alphanumeric()).count() >= MIN_TELLING;
+    let only = |wanted: &str| {
+        let mut places =
+            (0..lines.len()).filter(|at| lines[*at].trim() == wanted.trim() && is_telling(wanted));
+        places.next().filter(|_| places.next().is_none())
+    };
+    let first = old.iter().position(|line| !line.trim().is_empty())?;
+    let last = old.iter().rposition(|line| !line.trim().is_empty())?;
+    let by_first = only(old[first]).map(|at| at.saturating_sub(first));
+    by_first.or_else(|| only(old[last]).map(|at| at.saturating_sub(last)))
 }
 
 /// Each word of a line in the file votes for the places where the line of `old` with the word would be.
@@ -133,6 +150,22 @@ mod tests {
         assert_eq!(nearest(file, "}\n", 0), None);
         let typo = nearest(file, "    thirdd(3) + fn two", 0);
         assert!(typo.is_some_and(|listing| listing.contains("     8\tfn two() {\n")));
+    }
+
+    /// The words of the other lines are more like another function.
+    #[test]
+    fn exact_first_or_last_line_decides() {
+        let file = "def deposit(self, amount):\n    check(amount)\n    self.balance += amount\n\ndef withdraw(self, amount):\n    \
+                    audit()\n    self.balance = self.balance - amount\n    return amount\n";
+        let first = nearest(
+            file,
+            "def withdraw(self, amount):\n    check(amount)\n    self.balance += 1 * amount\n",
+            0,
+        );
+        assert!(first.unwrap().contains("     5\tdef withdraw(self, amount):\n"));
+        let last =
+            nearest(file, "    recheck(amount)\n    self.balance += 2\n    return amount\n", 0).unwrap();
+        assert!(last.contains("     8\t    return amount\n"), "{last}");
     }
 
     #[test]

@@ -155,3 +155,112 @@ proptest::proptest! {
         let _ = replace(&text, &part, &new, is_all, 1_000);
     }
 }
+
+const PREFIXES: &str = "the prefixes of search_files";
+const ESCAPE: &str = "an escape too much";
+const ENTITIES: &str = "HTML entities";
+const SPACING: &str = "blanks within lines";
+const LEFT_OUT: &str = "the lines left out";
+
+#[test]
+fn prefixes_of_search_files_are_stripped() {
+    let check_one =
+        |old: &str, new: &str, expected: &str| check("a\n  b-1-x\nc\n", old, new, expected, &[PREFIXES]);
+    check_one("src/f.rs:2:  b-1-x", "src/f.rs:2:  y", "a\n  y\nc\n");
+    check_one("src/f.rs:2:  b-1-x\n", "  y\n", "a\n  y\nc\n");
+    check_one(
+        "f-2.rs-1-a\nf-2.rs:2:  b-1-x\n",
+        "f-2.rs-1-a\nnew\nf-2.rs:2:  b-1-x\n",
+        "a\nnew\n  b-1-x\nc\n",
+    );
+    // No path, other files, numbers that do not follow each other, and a part of a line.
+    for old in ["f:1:a", "a.rs:1:a\nb.rs:2:  b-1-x", "a.rs:1:a\na.rs:3:c", "a.rs:2:b-1"] {
+        assert!(is_missing("a\n  b-1-x\nc\n", old), "{old}");
+    }
+}
+
+#[test]
+fn one_level_of_escapes_is_undone() {
+    check("say(\"a\");\nb\n", "say(\\\"a\\\");\\nb", "say(\\\"c\\\");\\nb", "say(\"c\");\nb\n", &[ESCAPE]);
+    check(
+        "print(\"a\\n\")\n",
+        "print(\\\"a\\\\n\\\")",
+        "print(\\\"b\\\\n\\\")",
+        "print(\"b\\n\")\n",
+        &[ESCAPE],
+    );
+    // The file has the escape itself.
+    check("x = 'a\\tb'\n", "a\\tb", "a\\tc", "x = 'a\\tc'\n", &[]);
+    let is_refused = |old: &str, new: &str| {
+        let refused = replaced("say(\"a\");\nb\n", old, new);
+        assert!(matches!(refused, Err(MatchRefusal::Missing(_))), "{old:?} {new:?}: {refused:?}");
+    };
+    // The new text has an escape that the old one does not explain, or both forms.
+    is_refused("say(\\\"a\\\");", "say(\\\"a\\n\\\");");
+    is_refused("say(\\\"a\\\");", "say(\\\"a\\\", \"b\");");
+    is_refused("say(\"a\");\\nb\nc", "x");
+}
+
+#[test]
+fn entities_are_read_unless_the_file_has_some() {
+    check("if a < b && c\n", "if a &lt; b &amp;&amp; c", "if a &gt; b", "if a > b\n", &[ENTITIES]);
+    assert!(is_missing("if a < b\n&amp;\n", "if a &lt; b"));
+    assert!(is_missing("if a < b > c\n", "if a &lt; b > c &lt; d"));
+}
+
+#[test]
+fn blanks_within_lines_keep_the_form_of_the_file() {
+    check("a\nb=0\n", "b = 0", "b = 1", "a\nb=1\n", &[SPACING]);
+    check(
+        "if (x) {\n\tf( a,b );\n}\n",
+        "if(x){\n    f(a, b);\n}",
+        "if(x){\n    f(a, c);\n}",
+        "if (x) {\n\tf( a,c );\n}\n",
+        &[SPACING],
+    );
+    for (file, old) in
+        [("returnx\n", "return x"), ("s = \"a b\"\n", "s = \"ab\""), ("x = a--b\n", "x = a - -b")]
+    {
+        assert!(is_missing(file, old), "{old}");
+    }
+    assert_eq!(replaced("b=0\nb =0\n", "b = 0", "c"), Err(ambiguous([1, 2])));
+}
+
+#[test]
+fn lines_between_two_anchors_may_be_left_out() {
+    let file = "def f():\n    a()\n    b()\n    return 1\n\ndef g():\n    a()\n    return 2\n";
+    let check = |old: &str, new: &str, from: &str, to: &str| {
+        let expected = file.replace(from, to);
+        assert_eq!(replaced(file, old, new), Ok((expected, vec![LEFT_OUT])), "{old:?}");
+    };
+    for dots in ["# ... existing code ...", "...", "# …", "// ... the rest"] {
+        let text = |head: &str, tail: &str| format!("{head}\n    {dots}\n    {tail}\n");
+        check(&text("def f():", "return 1"), &text("def f():", "return 3"), "return 1", "return 3");
+        check(&text("def f():", "return 1"), &text("def h():", "return 1"), "def f():", "def h():");
+    }
+    let refused = |old: &str, new: &str| {
+        let outcome = replaced(file, old, new);
+        assert!(outcome.is_err(), "{old:?} {new:?}: {outcome:?}");
+    };
+    // The new text does not say what is between; an anchor is missing, not unique, or above the other.
+    refused("def f():\n    ...\n    return 1\n", "def f():\n    return 1\n");
+    refused("def f():\n    ...\n    return 9\n", "def h():\n    ...\n    return 9\n");
+    refused("    a()\n    ...\n    return 2\n", "    x()\n    ...\n    return 2\n");
+    refused("def g():\n    ...\n    return 1\n", "def h():\n    ...\n    return 1\n");
+    refused(
+        "def f():\n    ...\n    b()\n    ...\n    return 1\n",
+        "def h():\n    ...\n    b()\n    ...\n    return 1\n",
+    );
+}
+
+#[test]
+fn lines_after_a_loose_match_have_their_numbers() {
+    let edited = replace("a\n\tb\n\tc\nd\n", "b\nc\n", "b\nx\nc\n", false, 1000).unwrap();
+    assert!(edited.is_loose);
+    assert_eq!(lines_now(&edited.text, &edited.now), "     2\t\tb\n     3\t\tx\n     4\t\tc\n");
+    let edited = replace("a\nb\n", "     2\tb", "     2\tc", false, 1000).unwrap();
+    assert!(!edited.is_loose, "the control: the text is there as it is");
+    let long: String = (0..40).map(|at| format!("{at} =1\n")).collect();
+    let edited = replace(&long, &long.replace(" =", "="), "x\n".repeat(40).as_str(), false, 1000).unwrap();
+    assert!(lines_now(&edited.text, &edited.now).ends_with("    24\tx\n[…]\n"));
+}

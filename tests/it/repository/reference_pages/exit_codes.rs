@@ -8,12 +8,15 @@ use super::{Page, source};
 
 /// The meanings of the outcomes of a headless run.
 const OUTCOMES: [(&str, &str); 8] = [
-    ("Done", "the turn ended; in `plan` also if a call was denied, as long as there is an answer"),
+    (
+        "Done",
+        "the turn ended; a denied call counts only until a later one does the same; in `plan`, an answer is enough",
+    ),
     (
         "Failed",
         "an error, a slash command that failed, a limit of the model, an empty answer, or a run that is not recorded: the output has the reason",
     ),
-    ("Denied", "a call was denied; in `plan`: the answer is empty"),
+    ("Denied", "the last attempt at something was denied; in `plan`: the answer is empty"),
     ("StepLimit", "the turn reached `--max-steps`, or the mode's `max_steps`"),
     ("TokenLimit", "the run used more tokens than `--max-tokens`"),
     ("TimedOut", "the run took longer than `--timeout`"),

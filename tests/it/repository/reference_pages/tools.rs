@@ -1,5 +1,6 @@
 //! `docs/reference/tools.md`, from the tools as models get them.
 
+use std::fmt::Write;
 use std::time::Duration;
 
 use modegate::agents::{AgentOrigin, AgentRegistry};
@@ -8,6 +9,7 @@ use modegate::permission::Effect;
 use modegate::permission::rules::Rules;
 use modegate::process::shell::Sandbox;
 use modegate::store::entry::effect;
+use modegate::tool::foreign_call::table::{PATHS, TOOLS};
 use modegate::tool::{ToolSpec, Toolset};
 use serde_json::Value;
 
@@ -50,18 +52,21 @@ const GROUPS: [Group; 8] = [
             ),
             (
                 "edit_file",
-                "If the exact text does not occur, `edit_file` ignores more, step by step: line numbers as `read_file` shows \
-                 them; the form of quotes, dashes and spaces, and blanks at the ends of lines; at last indentation in other \
-                 units or with a common shift. A step applies only if it finds one place, and the result names it. Line \
-                 endings, and what the model did not mean to change, stay as they are in the file. An error lists the \
-                 nearest lines, or the first five places and their number.",
+                "If the exact text does not occur, `edit_file` ignores more, step by step: the prefixes of lines that `read_file` \
+                 and `search_files` show; the form of quotes, dashes and spaces, and blanks at the ends of lines; indentation \
+                 in other units or with a common shift; blanks within lines where they separate nothing; an escape too much, \
+                 and HTML entities. At last, a line such as `# ...` in both texts stands for lines between two parts that \
+                 occur once. A step applies only if it finds one place; the result names it and shows the lines as they are \
+                 now. Line endings, and what the model did not mean to change, stay as they are in the file. An error lists \
+                 the nearest lines, or the first five places and their number.",
             ),
             (
                 "apply_patch",
                 "Modegate applies what `git diff` writes, by the rules of `git apply`, and what models write: wrong line counts \
-                 and numbers, `@@` without numbers or with a line above the hunk, `*** Add File`, `*** Update File`, `*** Move \
+                 and numbers, context without its blank, `@@` without numbers or with a line above the hunk, `*** Add File`, `*** Update File`, `*** Move \
                  to` and `*** Delete File`, code fences. A hunk whose lines are not exactly there is matched in the steps \
-                 of `edit_file`, and the result says so; a hunk that fits several places is refused. Binary patches, \
+                 of `edit_file`, and the result says so; a hunk that fits several places is refused. A change of a symbolic link \
+                 changes the file that it names. Binary patches, \
                  symbolic links, submodules and combined diffs are refused, and so are mode bits on Windows. An error \
                  names each hunk that does not apply, with the nearest lines and those expected.",
             ),
@@ -174,7 +179,45 @@ fn tools_page_has_every_tool() {
     }
     let left: Vec<_> = specs.iter().map(|spec| &*spec.name).collect();
     assert!(left.is_empty(), "tools without a group: {left:?}");
+    foreign_names(&mut page, &tools);
     page.check("tools.md");
+}
+
+/// The table of names, with the check that each argument exists.
+fn foreign_names(page: &mut Page, tools: &Toolset) {
+    page.heading(2, "Names of other agents");
+    page.paragraph(
+        "Models know the tools of other agents: Claude Code, Codex, Gemini CLI, opencode, Cline, and those of editors. A call \
+         by one of these names runs as the own tool, if the tool is offered in this request: it is decided, asked about \
+         and recorded under the own name with the own arguments, and a line after the result gives them. Names are \
+         compared without case, `_` and `-`, and without a prefix such as `functions.`. Texts about a call, such as \
+         `description`, are ignored. Two values for one argument, and arguments that nothing here names, are refused: one \
+         message names all that is wrong, and the arguments that the tool has.",
+    );
+    page.0.push_str("\n| tool | names | arguments |\n| --- | --- | --- |\n");
+    for row in &TOOLS {
+        let spec =
+            tools.find(row.tool).unwrap_or_else(|| panic!("there is no tool {}", row.tool)).spec().clone();
+        let schema = spec.schema.to_value();
+        for (name, own, _) in row.arguments {
+            assert!(schema["properties"][own].is_object(), "{}: {name} is no argument", row.tool);
+        }
+        let with =
+            row.names_with.iter().map(|(name, argument, value)| format!("{name} ({argument}: {value})"));
+        let names: Vec<String> = row.names.iter().map(|name| (*name).to_owned()).chain(with).collect();
+        let items =
+            row.items.into_iter().flat_map(|(list, names)| names.iter().map(move |name| (list, name)));
+        let arguments = row.arguments.iter().map(|(name, own, _)| (String::new(), *name, *own));
+        let arguments =
+            arguments.chain(items.map(|(list, (name, own, _))| (format!("{list}[]."), *name, *own)));
+        let arguments: Vec<String> = arguments
+            .filter(|(_, name, own)| name != own)
+            .map(|(list, name, own)| format!("`{name}` is `{list}{own}`"))
+            .collect();
+        writeln!(page.0, "| `{}` | {} | {} |", row.tool, names.join(", "), arguments.join(", ")).unwrap();
+    }
+    let paths: Vec<String> = PATHS.iter().map(|name| format!("`{name}`")).collect();
+    page.paragraph(&format!("Where a tool has `path`: {}.", paths.join(", ")));
 }
 
 fn section(page: &mut Page, spec: &ToolSpec, note: &str, timeout: Duration) {

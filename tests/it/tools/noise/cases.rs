@@ -44,11 +44,13 @@ pub(super) enum Noise {
     Plain,
     /// The file has CRLF, everywhere or in some lines.
     Endings,
+    /// The model writes other blanks within lines.
+    Spacing,
     /// The model remembers another word.
     Stale,
 }
 
-pub(super) const NOISE: [Noise; 9] = [
+pub(super) const NOISE: [Noise; 10] = [
     Noise::None,
     Noise::AddedBlanks,
     Noise::MissingBlanks,
@@ -57,6 +59,7 @@ pub(super) const NOISE: [Noise; 9] = [
     Noise::Curly,
     Noise::Plain,
     Noise::Endings,
+    Noise::Spacing,
     Noise::Stale,
 ];
 
@@ -274,6 +277,9 @@ impl WritingStyle {
                     let text = line.trim_start_matches([' ', '\t']);
                     line = line[..line.len() - text.len()].replace(&self.unit, &self.other_unit) + text;
                 }
+                Noise::Spacing => {
+                    line = line.replace(" = ", "=").replace(", ", " ,").replace(" += ", "  +=  ")
+                }
                 Noise::Curly if !self.noise.contains(&Noise::Plain) => line = curly(&line),
                 _ => {}
             }
@@ -298,13 +304,26 @@ fn curly(line: &str) -> String {
     text.replace(" - ", " – ")
 }
 
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+fn entities(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
 impl EditCase {
     /// Returns true if a file is the expected one, apart from blanks that the model did not see.
     pub(super) fn is_expected(&self, file: &str) -> bool {
         let seen =
             |text: &str| text.lines().map(|line| line.trim_end_matches(' ').to_owned()).collect::<Vec<_>>();
         let has_unseen = self.noise.contains(&Noise::MissingBlanks);
-        !self.is_stale && (file == self.expected || (has_unseen && seen(file) == seen(&self.expected)))
+        let bare = |text: &str| text.replace([' ', '\t'], "");
+        let has_spacing = self.noise.contains(&Noise::Spacing);
+        !self.is_stale
+            && (file == self.expected
+                || (has_unseen && seen(file) == seen(&self.expected))
+                || (has_spacing && bare(file) == bare(&self.expected)))
     }
 
     /// Returns the same change in one of several copies of the file's lines.
@@ -320,18 +339,41 @@ impl EditCase {
         }
     }
 
-    /// Returns the texts for `edit_file`. Some have line numbers, or a line feed at the end.
+    /// Returns the texts for `edit_file`. Some have prefixes, an escape too much, entities, or leave lines out.
     pub(super) fn edit(&self, random: &mut Random) -> (String, String) {
         let change = &self.changes[0];
         let end = if random.chance(50) { "\n" } else { "" };
-        let has_numbers = random.chance(15);
+        let form = random.below(100);
+        let prefix = |at: usize| match form {
+            0..15 => format!("{:>6}\t", change.first + at),
+            15..25 => format!("src/f.rs:{}:", change.first + at),
+            _ => String::new(),
+        };
         let text = |lines: &[String]| {
-            let line = |(at, line): (usize, &String)| {
-                if has_numbers { format!("{:>6}\t{line}", change.first + at) } else { line.clone() }
-            };
+            let line = |(at, line): (usize, &String)| prefix(at) + line;
             lines.iter().enumerate().map(line).collect::<Vec<_>>().join("\n") + end
         };
-        (text(&change.old), text(&change.new))
+        let (old, new) = (text(&change.old), text(&change.new));
+        match form {
+            // A text without such characters shows nothing of the model's habit.
+            25..33 if escaped(&old) != old => (escaped(&old), escaped(&new)),
+            33..41 if entities(&old) != old => (entities(&old), entities(&new)),
+            41..50 => self.left_out(&old, &new).unwrap_or((old, new)),
+            _ => (old, new),
+        }
+    }
+
+    /// The texts up to a line further down that occurs once, without what is between.
+    fn left_out(&self, old: &str, new: &str) -> Option<(String, String)> {
+        let change = &self.changes[0];
+        let lines: Vec<&str> = self.file.lines().collect();
+        let anchor = lines.iter().skip(change.first + change.old.len() + 1).find(|line| {
+            let is_word = line.chars().any(char::is_alphanumeric);
+            is_word && lines.iter().filter(|other| other == line).count() == 1
+        })?;
+        let text =
+            |part: &str| format!("{}\n    // ... the rest ...\n{anchor}\n", part.trim_end_matches('\n'));
+        Some((text(old), text(new)))
     }
 
     /// Returns a patch of the file `f` in one of the dialects.
@@ -350,7 +392,7 @@ impl EditCase {
             let start = change.first - before.len();
             let wrong = |random: &mut Random, number: usize| number + 1 + random.below(30);
             patch += &match dialect {
-                Dialect::Unified => {
+                Dialect::Unified | Dialect::BareContext => {
                     format!("@@ -{start},{old} +{},{new} @@\n", start.saturating_add_signed(growth))
                 }
                 Dialect::WrongNumbers => {
@@ -368,14 +410,15 @@ impl EditCase {
                 Dialect::Bare | Dialect::BeginPatch => "@@\n".to_owned(),
             };
             growth += new.cast_signed() - old.cast_signed();
-            let marked = |mark: char, lines: &[String]| {
+            let context = if dialect == Dialect::BareContext { "" } else { " " };
+            let marked = |mark: &str, lines: &[String]| {
                 lines.iter().map(|line| format!("{mark}{line}\n")).collect::<String>()
             };
             patch += &[
-                marked(' ', before),
-                marked('-', &change.old),
-                marked('+', &change.new),
-                marked(' ', after),
+                marked(context, before),
+                marked("-", &change.old),
+                marked("+", &change.new),
+                marked(context, after),
             ]
             .concat();
         }
@@ -392,8 +435,16 @@ pub(super) enum Dialect {
     WrongNumbers,
     WrongCounts,
     Bare,
+    /// Context lines lack their blank.
+    BareContext,
     BeginPatch,
 }
 
-pub(super) const DIALECTS: [Dialect; 5] =
-    [Dialect::Unified, Dialect::WrongNumbers, Dialect::WrongCounts, Dialect::Bare, Dialect::BeginPatch];
+pub(super) const DIALECTS: [Dialect; 6] = [
+    Dialect::Unified,
+    Dialect::WrongNumbers,
+    Dialect::WrongCounts,
+    Dialect::Bare,
+    Dialect::BareContext,
+    Dialect::BeginPatch,
+];

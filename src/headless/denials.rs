@@ -1,0 +1,111 @@
+//! The denied calls of a run, and those that a later call made good. Pure.
+
+use std::path::Path;
+
+use crate::acp::{ToolCallLocation, ToolKind};
+
+/// The effect that a call attempts.
+#[derive(Debug, Clone, Default)]
+pub(super) struct AttemptedCall {
+    pub title: String,
+    /// Names of its files, without their folders: a model that guessed a path finds the file elsewhere.
+    files: Vec<String>,
+    effect: AttemptedEffect,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum AttemptedEffect {
+    /// Only a call with the same title is another attempt.
+    #[default]
+    Other,
+    Read,
+    Change,
+}
+
+impl AttemptedCall {
+    pub(super) fn new(title: &str, kind: ToolKind, locations: &[ToolCallLocation]) -> Self {
+        let effect = match kind {
+            ToolKind::Read | ToolKind::Search => AttemptedEffect::Read,
+            ToolKind::Edit | ToolKind::Delete | ToolKind::Move => AttemptedEffect::Change,
+            _ => AttemptedEffect::Other,
+        };
+        let mut attempt = Self { title: title.to_owned(), files: Vec::new(), effect };
+        attempt.locate(locations);
+        attempt
+    }
+
+    pub(super) fn locate(&mut self, locations: &[ToolCallLocation]) {
+        self.files = locations.iter().filter_map(|location| file_name(&location.path)).collect();
+    }
+
+    /// True if a call that was carried out did what `denied` attempted: the same files, read or changed.
+    fn makes_good(&self, denied: &Self) -> bool {
+        let same_files =
+            !denied.files.is_empty() && denied.files.iter().all(|file| self.files.contains(file));
+        self.title == denied.title
+            || (same_files && denied.effect != AttemptedEffect::Other && self.effect >= denied.effect)
+    }
+}
+
+fn file_name(path: &Path) -> Option<String> {
+    Some(path.file_name()?.to_string_lossy().into_owned())
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Denials {
+    /// All denied calls, for the report.
+    titles: Vec<String>,
+    /// Those that no later call made good.
+    left: Vec<AttemptedCall>,
+}
+
+impl Denials {
+    pub(super) fn deny(&mut self, attempt: AttemptedCall) {
+        self.titles.push(attempt.title.clone());
+        self.left.push(attempt);
+    }
+
+    pub(super) fn completed(&mut self, attempt: &AttemptedCall) {
+        self.left.retain(|denied| !attempt.makes_good(denied));
+    }
+
+    pub(super) fn titles(&self) -> &[String] {
+        &self.titles
+    }
+
+    pub(super) fn left(&self) -> usize {
+        self.left.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_attempt_at_a_file_counts() {
+        let attempt = |title: &str, kind: ToolKind, path: &str| {
+            let locations: Vec<_> =
+                Some(path).filter(|path| !path.is_empty()).map(ToolCallLocation::new).into_iter().collect();
+            AttemptedCall::new(title, kind, &locations)
+        };
+        let check = |denied: AttemptedCall, then: AttemptedCall, left: usize| {
+            let text = format!("{denied:?} {then:?}");
+            let mut denials = Denials::default();
+            denials.deny(denied);
+            denials.completed(&then);
+            assert_eq!((denials.titles().len(), denials.left()), (1, left), "{text}");
+        };
+        let read = |path: &str| attempt("Read", ToolKind::Read, path);
+        let edit = |path: &str| attempt("Edit", ToolKind::Edit, path);
+        let run = |line: &str| attempt(line, ToolKind::Execute, "");
+        check(read("/workspace/a.py"), attempt("Read a.py", ToolKind::Read, "/w/a.py"), 0);
+        check(read("/workspace/a.py"), edit("/w/a.py"), 0);
+        check(edit("/other/a.py"), attempt("Write", ToolKind::Edit, "/w/a.py"), 0);
+        check(edit("/other/a.py"), read("/w/a.py"), 1);
+        check(read("/workspace/a.py"), attempt("Read b.py", ToolKind::Read, "/w/b.py"), 1);
+        check(run("git push"), run("git status"), 1);
+        check(run("git push"), run("git push"), 0);
+        check(run("git push"), edit("/w/a.py"), 1);
+    }
+}

@@ -1,0 +1,308 @@
+//! Calls by the names that models know from other agents: finds the own tool that a name means, and the own
+//! arguments. Pure.
+//!
+//! Only names are translated. The call is then decided and recorded as a call of the own tool, so nothing here can
+//! permit anything.
+
+use serde_json::{Map, Value};
+
+use self::convert::{Converted, ValueForm, convert};
+use self::table::{ForeignArgument, ForeignTool, IGNORED, KINDS, NO_TOOLS, PATHS, PREFIXES, TOOLS};
+use super::json_repair::{JsonRepair, repaired};
+use crate::mode::definition::is_misspelt;
+use crate::text::shorten;
+
+mod convert;
+pub mod table;
+
+/// Maximum characters of a foreign name in a note.
+const SHOWN: usize = 40;
+
+/// The tools of a session and of a request.
+pub trait ToolNames {
+    /// True if the session has the tool.
+    fn exists(&self, name: &str) -> bool;
+    /// True if the request offers the tool.
+    fn is_offered(&self, name: &str) -> bool;
+}
+
+/// The meaning of a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NamedTool {
+    /// The tool has this name, or no tool does.
+    Same,
+    /// A tool of the session under another name. The call may run only if the request offers the tool.
+    Own { tool: String, is_offered: bool },
+}
+
+/// Finds the tool that a name means. `arguments` are `None` while they stream: then a name that depends on them has no
+/// meaning yet.
+pub fn named_tool(name: &str, arguments: Option<&Value>, tools: &impl ToolNames) -> NamedTool {
+    if tools.exists(name) {
+        return NamedTool::Same;
+    }
+    let bare = bare(name);
+    let mut candidates: Vec<&str> = Vec::new();
+    if tools.exists(bare) {
+        candidates.push(bare);
+    } else if let Some(own) = TOOLS.iter().find(|row| is_same(row.tool, bare) && tools.exists(row.tool)) {
+        candidates.push(own.tool);
+    } else {
+        let with_argument = TOOLS.iter().filter(|row| {
+            row.names_with.iter().any(|(known, argument, value)| {
+                is_same(known, bare) && arguments.is_some_and(|given| has_value(given, argument, value))
+            })
+        });
+        let by_name = TOOLS.iter().filter(|row| row.names.iter().any(|known| is_same(known, bare)));
+        candidates.extend(with_argument.chain(by_name).map(|row| row.tool).filter(|tool| tools.exists(tool)));
+    }
+    let offered = candidates.iter().find(|tool| tools.is_offered(tool));
+    match offered.or(candidates.first()) {
+        Some(tool) => NamedTool::Own { tool: (*tool).to_owned(), is_offered: offered.is_some() },
+        None => NamedTool::Same,
+    }
+}
+
+/// True if a name needs its arguments to have a meaning.
+pub fn depends_on_arguments(name: &str) -> bool {
+    TOOLS.iter().flat_map(|row| row.names_with).any(|(known, ..)| is_same(known, bare(name)))
+}
+
+fn bare(name: &str) -> &str {
+    PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name)
+}
+
+fn has_value(given: &Value, argument: &str, value: &str) -> bool {
+    match &given[argument] {
+        Value::String(text) => text == value,
+        other => other.to_string() == value,
+    }
+}
+
+/// Compares names without case, blanks, `_` and `-`.
+fn is_same(one: &str, other: &str) -> bool {
+    letters(one).eq(letters(other))
+}
+
+fn letters(name: &str) -> impl Iterator<Item = char> {
+    name.chars().filter(|c| !matches!(c, '_' | '-' | ' ')).map(|c| c.to_ascii_lowercase())
+}
+
+/// Arguments as the own tool names them.
+#[derive(Debug, PartialEq)]
+pub struct OwnArguments {
+    pub arguments: Value,
+    /// For the model: the names and values that were read in another way.
+    pub note: Option<String>,
+}
+
+/// Repairs the JSON of the arguments, and translates the names of a built-in tool. `called` is the name that the model
+/// wrote, and `schema` that of the tool. Leaves unknown names.
+pub fn own_arguments(called: &str, tool: &str, given: Value, schema: Option<&Value>) -> OwnArguments {
+    let mut notes = TranslationNotes::default();
+    let given = match given {
+        Value::String(text) => match repaired(&text) {
+            Some((value, repairs)) => {
+                notes.repairs = repairs;
+                value
+            }
+            None => Value::String(text),
+        },
+        given => given,
+    };
+    let arguments = match (given, schema, TOOLS.iter().find(|row| row.tool == tool)) {
+        (Value::Object(members), Some(schema), row) => {
+            Value::Object(translated(row.unwrap_or(&table::OTHER), called, members, schema, &mut notes))
+        }
+        (given, ..) => given,
+    };
+    OwnArguments { arguments, note: notes.text(called, tool) }
+}
+
+fn translated(
+    row: &ForeignTool,
+    called: &str,
+    mut given: Map<String, Value>,
+    schema: &Value,
+    notes: &mut TranslationNotes,
+) -> Map<String, Value> {
+    let choice = row.names_with.iter().find(|(known, ..)| is_same(known, called));
+    if let Some((_, argument, _)) = choice {
+        given.shift_remove(*argument);
+    }
+    let Some((list, names)) = row.items else {
+        return members(row.arguments, row.ignored, given, schema, notes);
+    };
+    let item_schema = &schema["properties"][list]["items"];
+    // Some agents ask one question, without a list.
+    let is_item = |name: &String| own_name(name, names, item_schema).is_some();
+    let has_list = given.keys().any(|name| own_name(name, row.arguments, schema).is_some());
+    if !has_list && given.keys().any(is_item) {
+        let item = members(names, row.ignored, given, item_schema, notes);
+        return Map::from_iter([(list.to_owned(), Value::Array(vec![Value::Object(item)]))]);
+    }
+    let mut own = members(row.arguments, row.ignored, given, schema, notes);
+    if let Some(value) = own.get_mut(list) {
+        if let Value::String(text) = value
+            && let Ok(items) = serde_json::from_str::<Value>(text)
+        {
+            *value = items;
+        }
+        for item in value.as_array_mut().into_iter().flatten() {
+            if let Value::Object(given) = item {
+                *given = members(names, row.ignored, std::mem::take(given), item_schema, notes);
+            }
+        }
+    }
+    own
+}
+
+/// The own argument that a name means, and how its value is read.
+fn own_name<'a>(name: &str, names: &'a [ForeignArgument], schema: &'a Value) -> Option<(&'a str, ValueForm)> {
+    let properties = schema["properties"].as_object()?;
+    if let Some((_, own, form)) = names.iter().find(|(known, own, _)| known == own && *known == name) {
+        return Some((own, *form));
+    }
+    if let Some((own, _)) = properties.get_key_value(name) {
+        return Some((own, ValueForm::Plain));
+    }
+    if let Some((_, own, form)) = names.iter().find(|(known, ..)| is_same(known, name)) {
+        return properties.contains_key(*own).then_some((*own, *form));
+    }
+    if let Some(own) = properties.keys().find(|own| is_same(own, name)) {
+        return Some((own, ValueForm::Plain));
+    }
+    let is_path = PATHS.iter().any(|known| is_same(known, name)) && properties.contains_key("path");
+    is_path.then_some(("path", ValueForm::Plain))
+}
+
+fn members(
+    names: &[ForeignArgument],
+    ignored: &[&str],
+    given: Map<String, Value>,
+    schema: &Value,
+    notes: &mut TranslationNotes,
+) -> Map<String, Value> {
+    let is_ignored =
+        |name: &str| ignored.iter().chain(&IGNORED).any(|known| is_same(known, name) || *known == name);
+    let mut own = Map::new();
+    // The number of lines depends on the first line.
+    let (late, early): (Vec<_>, Vec<_>) = given.into_iter().partition(|(name, _)| {
+        own_name(name, names, schema)
+            .is_some_and(|(_, form)| matches!(form, ValueForm::LastLine | ValueForm::LineRange))
+    });
+    for (name, value) in early.into_iter().chain(late) {
+        let Some((argument, form)) = own_name(&name, names, schema) else {
+            if is_ignored(&name) {
+                notes.ignore(&name);
+            } else {
+                own.insert(name, value);
+            }
+            continue;
+        };
+        match convert(form, &value, &mut own) {
+            Converted::Value(read) => {
+                let before = own.get(argument).filter(|before| !before.is_null() && form != ValueForm::Most);
+                if before.is_some_and(|before| *before != read) {
+                    // Two values for one argument: the reader of the arguments refuses the other name.
+                    own.insert(name, value);
+                    continue;
+                }
+                if name != argument {
+                    notes.rename(&name, argument);
+                }
+                notes.has_milliseconds |=
+                    form == ValueForm::Milliseconds || (form == ValueForm::Seconds && read != value);
+                own.insert(argument.to_owned(), read);
+            }
+            Converted::Nothing => notes.ignore(&name),
+            Converted::Unknown => {
+                own.insert(name, value);
+            }
+        }
+    }
+    own
+}
+
+/// Advice to the model for its next call.
+#[derive(Debug, Default)]
+struct TranslationNotes {
+    repairs: Vec<JsonRepair>,
+    renamed: Vec<(String, String)>,
+    ignored: Vec<String>,
+    has_milliseconds: bool,
+}
+
+impl TranslationNotes {
+    fn rename(&mut self, name: &str, own: &str) {
+        let renamed = (shorten(name, SHOWN).into_owned(), own.to_owned());
+        if !self.renamed.contains(&renamed) {
+            self.renamed.push(renamed);
+        }
+    }
+
+    fn ignore(&mut self, name: &str) {
+        let name = shorten(name, SHOWN).into_owned();
+        if !self.ignored.contains(&name) {
+            self.ignored.push(name);
+        }
+    }
+
+    fn text(&self, called: &str, tool: &str) -> Option<String> {
+        let mut parts = Vec::new();
+        if called != tool {
+            parts.push(format!("{} is {tool} here", shorten(called, SHOWN)));
+        }
+        parts.extend(self.renamed.iter().map(|(name, own)| format!("`{name}` is `{own}`")));
+        parts.extend(self.has_milliseconds.then(|| "`timeout` is in seconds".to_owned()));
+        if !self.ignored.is_empty() {
+            parts.push(format!("ignored: `{}`", self.ignored.join("`, `")));
+        }
+        parts.extend(self.repairs.iter().map(|repair| repair.advice().to_owned()));
+        (!parts.is_empty()).then(|| format!("[{}.]", parts.join("; ")))
+    }
+}
+
+/// The remedy for a call of a tool that does not exist. Names tools of the same kind only.
+pub fn advice(name: &str, tools: &[&str]) -> String {
+    let bare = bare(name);
+    let named = TOOLS.iter().find(|row| row.names.iter().any(|known| is_same(known, bare)));
+    let own = named.map_or(bare, |row| row.tool);
+    if let Some((_, advice)) = NO_TOOLS.iter().find(|(known, _)| is_same(known, own)) {
+        return (*advice).to_owned();
+    }
+    let meant = TOOLS.iter().filter(|row| row.names_with.iter().any(|(known, ..)| is_same(known, bare)));
+    let meant: Vec<&str> = meant.map(|row| row.tool).filter(|tool| tools.contains(tool)).collect();
+    match (meant.as_slice(), suggestion(bare, tools)) {
+        ([], Some(tool)) => format!("Did you mean {tool}?"),
+        ([], None) => "Use only the tools that this session offers.".into(),
+        (meant, _) => format!("Use {}.", meant.join(" or ")),
+    }
+}
+
+/// Returns the tool that an unknown name may be a misspelling of, but none of another kind.
+fn suggestion<'a>(name: &str, tools: &[&'a str]) -> Option<&'a str> {
+    let kinds = kinds_of(name);
+    let fits = |tool: &&&str| kinds.is_empty() || kinds_of(tool).iter().any(|kind| kinds.contains(kind));
+    tools.iter().filter(fits).find(|tool| is_misspelt(&name.to_lowercase(), tool)).copied()
+}
+
+/// Positions in [`KINDS`] of the words of a name.
+fn kinds_of(name: &str) -> Vec<usize> {
+    let mut words: Vec<String> = Vec::new();
+    let mut was_lower = false;
+    for c in name.chars() {
+        if words.is_empty() || !c.is_alphanumeric() || (c.is_uppercase() && was_lower) {
+            words.push(String::new());
+        }
+        was_lower = c.is_lowercase();
+        if let (true, Some(word)) = (c.is_alphanumeric(), words.last_mut()) {
+            word.extend(c.to_lowercase());
+        }
+    }
+    let kind_of = |word: &String| KINDS.iter().position(|kind| kind.contains(&word.as_str()));
+    words.iter().filter_map(kind_of).collect()
+}
+
+#[cfg(test)]
+mod tests;
