@@ -75,7 +75,8 @@ fn bare(name: &str) -> &str {
 fn has_value(given: &Value, argument: &str, value: &str) -> bool {
     match &given[argument] {
         Value::String(text) => text == value,
-        other => other.to_string() == value,
+        Value::Bool(is_true) => value == if *is_true { "true" } else { "false" },
+        _ => false,
     }
 }
 

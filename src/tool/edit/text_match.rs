@@ -276,7 +276,7 @@ impl Document<'_> {
             return Err(MatchRefusal::Large(bytes));
         }
         let ignored: Vec<&'static str> = variant.ignored.iter().copied().chain(step.ignored()).collect();
-        let is_loose = !ignored.is_empty() && !(variant.is_prefix && step.ignored().is_none());
+        let is_loose = step.ignored().is_some() || (variant.ignored.is_some() && !variant.is_prefix);
         let mut edited = Edited {
             text: String::new(),
             lines: Vec::new(),

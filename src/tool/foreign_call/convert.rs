@@ -71,13 +71,12 @@ const FILE_TYPES: [(&str, &str); 16] = [
 /// `others` are the own arguments that are known already.
 pub(super) fn convert(form: ValueForm, value: &Value, others: &mut Map<String, Value>) -> Converted {
     let converted = match form {
-        ValueForm::Plain => Some(value.clone()),
         ValueForm::Case => {
             value.as_str().map(|word| word.trim().to_lowercase().replace([' ', '-'], "_").into())
         }
         ValueForm::Negated => boolean(value).map(|is_true| (!is_true).into()),
         ValueForm::NonDefault(default) if plain_text(value) == default => return Converted::Nothing,
-        ValueForm::NonDefault(_) => Some(value.clone()),
+        ValueForm::Plain | ValueForm::NonDefault(_) => Some(value.clone()),
         ValueForm::Most => {
             let other = others.get("context").and_then(number);
             number(value).max(other).map(Value::from)

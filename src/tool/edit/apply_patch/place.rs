@@ -84,6 +84,9 @@ pub(super) fn apply(
     Ok(Patched { text, ignored: ignored.collect() })
 }
 
+/// The number of a hunk, and its lines in the new text.
+type HunkLines = (usize, Range<usize>);
+
 struct PatchedText<'a> {
     text: &'a str,
     document: Document<'a>,
@@ -299,7 +302,7 @@ impl PatchedText<'_> {
 
     /// Returns the new text, and the lines of each hunk in it. The error is the number of a hunk that would join two
     /// lines.
-    fn result(&self) -> Result<(String, Vec<(usize, Range<usize>)>), usize> {
+    fn result(&self) -> Result<(String, Vec<HunkLines>), usize> {
         let mut text = String::new();
         let mut lines = Vec::new();
         let (mut copied, mut line) = (0, 1);
