@@ -13,11 +13,12 @@ use tokio_util::sync::CancellationToken;
 use super::SessionContext;
 use crate::acp::{ContentBlock, MessageId, ToolCallId};
 use crate::client::Client;
+use crate::conversation::instructions::Instructions;
 use crate::event::{CallTitle, NoticeKind, SessionEvent};
 use crate::model::ModelError;
 use crate::session::mode::ancestry::TurnChanges;
 use crate::session::turn::message::TurnMessage;
-use crate::tool::{CallAction, ClientIo, PreparedCall, SnapshotHandle, ToolError, ToolSpec};
+use crate::tool::{CallAction, ClientIo, PreparedCall, SnapshotHandle, ToolError, ToolOutput, ToolSpec};
 use crate::workspace::{Changes, IntentLog, Workspace};
 
 mod background;
@@ -74,6 +75,15 @@ pub(super) struct Announced {
     pub(super) may_run: bool,
     /// `None` if the tool is unknown.
     pub(super) title: Option<CallTitle>,
+}
+
+/// A call that has run, with the result of its tool.
+pub(super) struct EndedCall {
+    pub(super) id: ToolCallId,
+    /// `None` if no failure has to be in the title.
+    pub(super) title: Option<CallTitle>,
+    pub(super) output: ToolOutput,
+    pub(super) instructions: Vec<Instructions>,
 }
 
 pub(super) type Prepared = Result<PreparedCall, ToolError>;

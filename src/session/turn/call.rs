@@ -10,11 +10,10 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::message::{FinishedCall, TurnMessage};
-use super::{After, Announced, Turn, TurnError, WITHDRAWN};
+use super::{After, Announced, EndedCall, Turn, TurnError, WITHDRAWN};
 use super::{nearby_instructions, scaled_images, session_action};
 use crate::acp::{ToolCallId, ToolCallStatus};
 use crate::conversation::content::ToolContent;
-use crate::conversation::instructions::Instructions;
 use crate::conversation::question_text::CallPreview;
 use crate::event::{CallTitle, SessionEvent, ToolCallUpdateEvent};
 use crate::permission::{self, CallFacts, Effect};
@@ -267,15 +266,6 @@ impl Turn {
             | Authorization::Invalid => Ok(After::Continue),
         }
     }
-}
-
-/// A call that has run, with the result of its tool.
-pub(super) struct EndedCall {
-    pub id: ToolCallId,
-    /// `None` if no failure has to be in the title.
-    pub title: Option<CallTitle>,
-    pub output: ToolOutput,
-    pub instructions: Vec<Instructions>,
 }
 
 /// A call that the session allows.

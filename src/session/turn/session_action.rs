@@ -2,13 +2,12 @@
 //!
 //! A sub-agent keeps the call's permit until it has ended, so a mode that denies delegation ends it.
 
-use super::call::EndedCall;
 use super::message::TurnMessage;
 use crate::acp::ToolCallId;
 use crate::conversation::content::ToolContent;
 use crate::gate::Permit;
 use crate::session::subagent::spawn::Spawned;
-use crate::session::turn::{After, Turn, TurnError, WITHDRAWN};
+use crate::session::turn::{After, EndedCall, Turn, TurnError, WITHDRAWN};
 use crate::tool::agent::background::Finished;
 use crate::tool::{SessionAction, ToolOutput};
 

@@ -166,8 +166,8 @@ impl HandedOver {
         self.disposable.retain(|identity| self.files.contains_key(identity));
     }
 
-    /// Deletes unfinished files of caches, so that their writers can go on: what a file without a name gets, nobody
-    /// reads. The policy lets no process move them meanwhile.
+    /// Deletes unfinished files of caches, so that their writers can go on: what they write is lost with the file. The
+    /// policy lets no process move the file meanwhile.
     fn dispose(&mut self) {
         for identity in std::mem::take(&mut self.disposable) {
             if let Some(file) = self.files.get(&identity).filter(|file| self.is_in_cache(file)) {

@@ -236,9 +236,9 @@ mod tests {
         let text: String = (0..300).flat_map(|_| [line.as_str(), "\n"]).collect();
         let excerpt = excerpt_of(text.as_bytes(), 1, 2000);
         assert!(excerpt.text.len() < MAX_BYTES + 100, "{}", excerpt.text.len());
-        assert!(excerpt.text.ends_with("[Lines 1-50 of 300. Continue with line 51.]"), "{}", excerpt.text);
-        let rest = excerpt_of(text.as_bytes(), 51, 1).text;
-        assert!(rest.starts_with("51\tx"), "{rest}");
+        assert!(excerpt.text.ends_with("[Lines 1-51 of 300. Continue with line 52.]"), "{}", excerpt.text);
+        let rest = excerpt_of(text.as_bytes(), 52, 1).text;
+        assert!(rest.starts_with("52\tx"), "{rest}");
     }
 
     #[test]

@@ -79,11 +79,11 @@ fn notes(request: &ModelRequest) -> Vec<String> {
 
 fn last_result(request: &ModelRequest) -> String {
     let blocks = request.messages.iter().flat_map(|message| &message.blocks);
-    let results = blocks.filter_map(|block| match block {
+    let mut results = blocks.filter_map(|block| match block {
         Block::ToolResult { text, .. } => Some(text.clone()),
         _ => None,
     });
-    results.last().unwrap_or_default()
+    results.next_back().unwrap_or_default()
 }
 
 #[tokio::test]

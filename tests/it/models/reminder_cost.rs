@@ -53,7 +53,7 @@ pub(crate) fn parts(request: &ModelRequest) -> Vec<Part> {
     };
     let mut body: Value = serde_json::from_slice(&wire.body(&ask)).unwrap();
     let mut parts: Vec<Value> = body["tools"].as_array_mut().unwrap().drain(..).collect();
-    parts.extend(body["system"].as_array_mut().unwrap().drain(..));
+    parts.append(body["system"].as_array_mut().unwrap());
     for message in body["messages"].as_array_mut().unwrap() {
         let role = message["role"].clone();
         for mut block in message["content"].as_array_mut().unwrap().drain(..) {

@@ -202,13 +202,16 @@ fn texts(content: &[Row]) -> Vec<String> {
     content.iter().filter(|row| row.len() == 1).map(|row| row[0].clone()).collect()
 }
 
-/// The exit status. The output repeats the texts of the content.
+/// The exit status. The output repeats the texts of the content: all of a command's, or the last one of a failure.
 fn raw_output(output: &Value, texts: &[String]) -> Option<Row> {
     let mut output = Members::of(output)?;
     let repeated = quoted(output.next("output")?)?;
-    let joined: Option<Vec<String>> = texts.iter().map(|text| serde_json::from_str(text).ok()).collect();
-    (quoted(&json!(joined?.join("\n")))? == repeated).then_some(())?;
-    let row = output.next("exitCode").map(|code| format!("exit={code}")).into_iter().collect();
+    let texts: Option<Vec<String>> = texts.iter().map(|text| serde_json::from_str(text).ok()).collect();
+    let texts = texts?;
+    let code = output.next("exitCode");
+    let first = if code.is_some() { 0 } else { texts.len().saturating_sub(1) };
+    (quoted(&json!(texts[first..].join("\n")))? == repeated).then_some(())?;
+    let row = code.map(|code| format!("exit={code}")).into_iter().collect();
     output.end()?;
     Some(row)
 }
