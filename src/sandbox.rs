@@ -76,7 +76,7 @@ pub struct Brokered {
     /// Caches of build tools, temporary folders, and git folders outside of the roots. Changed like the roots, but not
     /// recorded.
     pub unrecorded: Vec<PathBuf>,
-    /// Those of them that are caches: what is open there and new is deleted if the policy becomes tighter.
+    /// Those of them that are caches: new files that are open there are deleted if the policy becomes tighter.
     pub caches: Vec<PathBuf>,
     /// Files and folders that are never changed.
     pub protected: Vec<PathBuf>,

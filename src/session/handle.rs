@@ -42,7 +42,7 @@ pub(super) enum SessionCommand {
     Prompt(Prompt),
     TakeBack,
     Cancel,
-    /// The session may send what it has to say at its start once `answered` completes.
+    /// The session may send its first updates once `answered` completes.
     Announce {
         answered: BoxFuture<'static, ()>,
         /// True if the answer has the slash commands.

@@ -129,7 +129,7 @@ impl AskedQuestion {
         self.cache.is_none() && git_data::command(&self.change).is_some()
     }
 
-    /// Sentences about what the change does, and what is not known of it.
+    /// Sentences about the effect of the change, and its unknown part.
     fn effect(&self, host: &ExternalAgentHost) -> Option<String> {
         if self.cache.is_some() {
             return Some(

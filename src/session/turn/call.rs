@@ -63,7 +63,7 @@ impl Turn {
             (Err(error), _) => return self.failed(id, error.to_string()).await,
         };
         if let Authorization::Ask { last_seen, files } = answer {
-            // No user can allow what is not there.
+            // No user can allow a missing file.
             if spec.effect == Effect::Read
                 && let Some(error) = missing_outside(&prepared.targets, *files, &self.workspace).await
             {

@@ -213,7 +213,7 @@ impl Requests {
     }
 }
 
-/// Order of the list, so that a mode change keeps its start, and with it what a provider has cached.
+/// Order of the list, so that a mode change keeps its start, and with it a provider's cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum ListPlace {
     EveryMode,

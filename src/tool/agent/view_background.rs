@@ -94,7 +94,7 @@ async fn any_end(state: &SessionState) {
     }
 }
 
-/// A line for each, or the results of what has ended since the model last looked.
+/// A line for each, or the results of the work that has ended since the model last looked.
 async fn list(state: &SessionState, shows_results: bool) -> ToolOutput {
     let mut lines = Vec::new();
     for job in &state.jobs {

@@ -426,7 +426,7 @@ async fn builds_of_plan_commands_last_for_the_session() {
     let again = json!({ "command": "cat $CARGO_TARGET_DIR/f; stat -c %a $CARGO_TARGET_DIR/f" });
     let (_, text) = call(&mut client, &session, "shell_read_only", again).await;
     assert!(text.starts_with("built\n700\n"), "{text}");
-    // What is beside the folder for commands is out of their reach.
+    // Files beside the folder for commands are out of their reach.
     let unlock = json!({ "command": "rm $CARGO_TARGET_DIR/../../lock; echo $?" });
     let (_, text) = call(&mut client, &session, "shell_read_only", unlock).await;
     assert!(text.contains("denied") && text.contains("1\n"), "{text}");

@@ -1,4 +1,4 @@
-//! Background work in version 2: what a session's states list, what ends it, and what does not.
+//! Background work in version 2: the lists in a session's states, and its ends.
 
 use modegate::model::{ModelEvent, ModelStop};
 use modegate::process::shell::Sandbox;

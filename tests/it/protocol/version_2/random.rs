@@ -35,7 +35,7 @@ struct OpenRequest {
     key: Option<String>,
 }
 
-/// What the client has seen of a session.
+/// The updates of a session that the client has seen.
 #[derive(Default)]
 struct SeenSession {
     ended_calls: HashSet<String>,

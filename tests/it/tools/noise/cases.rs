@@ -363,7 +363,7 @@ impl EditCase {
         }
     }
 
-    /// The texts up to a line further down that occurs once, without what is between.
+    /// The texts up to a line further down that occurs once, without the part between.
     fn left_out(&self, old: &str, new: &str) -> Option<(String, String)> {
         let change = &self.changes[0];
         let lines: Vec<&str> = self.file.lines().collect();
