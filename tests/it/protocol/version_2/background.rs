@@ -1,4 +1,4 @@
-//! Background work in version 2: what a session's states list, what ends it, and what does not.
+//! Background work in version 2: its list in the states of a session, and its end.
 
 use modegate::model::{ModelEvent, ModelStop};
 use modegate::process::shell::Sandbox;

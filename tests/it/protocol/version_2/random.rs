@@ -35,7 +35,7 @@ struct OpenRequest {
     key: Option<String>,
 }
 
-/// What the client has seen of a session.
+/// A session, as the client has seen it.
 #[derive(Default)]
 struct SeenSession {
     ended_calls: HashSet<String>,
