@@ -45,7 +45,7 @@ pub const CANCELLED_META: &str = "modegate/cancelled";
 /// In a call's update, for clients that accept details: true if the client may cancel the call.
 pub const CANCELLABLE_META: &str = "modegate/cancellable";
 
-/// In a diff, for clients that accept details: what happens to the file as a whole.
+/// In a diff, for clients that accept details: the operation on the whole file.
 pub const OPERATION_META: &str = "modegate/operation";
 
 /// In a usage update: token counts of the last request and its reply.

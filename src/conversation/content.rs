@@ -44,7 +44,7 @@ pub enum ToolContent {
         line: Option<u32>,
     },
     Block(Box<ContentBlock>),
-    /// What happens to a file as a whole. Its text, if it is known, is a diff of the same call.
+    /// An operation on a whole file. Its text, if it is known, is a diff of the same call.
     Operation(PathChange),
     /// The session of a sub-agent.
     Session(SessionId),

@@ -1,5 +1,5 @@
 //! Encodes messages to a client of version 2, and knows which sessions run, wait for the user or replay their
-//! history, and what works in their background. Pure.
+//! history, and their background work. Pure.
 //!
 //! A session is idle unless a turn has begun. While a question of a turn is open, it requires action.
 

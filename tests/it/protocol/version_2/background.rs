@@ -1,4 +1,4 @@
-//! Background work in version 2: the lists in a session's states, and its ends.
+//! Background work in version 2: its list in the states of a session, and its end.
 
 use modegate::model::{ModelEvent, ModelStop};
 use modegate::process::shell::Sandbox;

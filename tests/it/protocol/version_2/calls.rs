@@ -1,4 +1,4 @@
-//! Tool calls in version 2: their cancellation, what happens to files, and plans.
+//! Tool calls in version 2: their cancellation, whole files, and plans.
 
 use modegate::model::{ModelEvent, ModelStop};
 use modegate::process::shell::Sandbox;

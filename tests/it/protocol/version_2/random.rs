@@ -35,7 +35,7 @@ struct OpenRequest {
     key: Option<String>,
 }
 
-/// The updates of a session that the client has seen.
+/// A session, as the client has seen it.
 #[derive(Default)]
 struct SeenSession {
     ended_calls: HashSet<String>,

@@ -278,7 +278,7 @@ impl WritingStyle {
                     line = line[..line.len() - text.len()].replace(&self.unit, &self.other_unit) + text;
                 }
                 Noise::Spacing => {
-                    line = line.replace(" = ", "=").replace(", ", " ,").replace(" += ", "  +=  ")
+                    line = line.replace(" = ", "=").replace(", ", " ,").replace(" += ", "  +=  ");
                 }
                 Noise::Curly if !self.noise.contains(&Noise::Plain) => line = curly(&line),
                 _ => {}
