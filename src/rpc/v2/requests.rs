@@ -12,17 +12,8 @@ use crate::acp::{
 };
 use crate::error::AgentError;
 
-/// Versions from 3 on may describe the client in another way.
-const STRICT_VERSION: u64 = 2;
-
 /// A client of version 2 shows all updates and terminals, and it has no files that the agent could read.
-pub(super) fn initialize(mut params: Value) -> Result<InitializeRequest, AgentError> {
-    if params["protocolVersion"].as_u64().is_some_and(|version| version > STRICT_VERSION) {
-        let unknown = json!({ "name": "unknown", "version": "0" });
-        if let Some(members) = params.as_object_mut() {
-            members.entry("info").or_insert(unknown);
-        }
-    }
+pub(super) fn initialize(params: Value) -> Result<InitializeRequest, AgentError> {
     let request: v2::InitializeRequest = read("initialize", params)?;
     let v2::ClientCapabilities { auth, elicitation, meta, .. } = request.capabilities;
     let mut meta = meta.unwrap_or_default();
