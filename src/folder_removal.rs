@@ -1,39 +1,47 @@
 //! Removes a folder in which commands wrote, whatever rights they have set in it, and however deep it is.
 
-use std::fs;
 use std::io;
 use std::path::Path;
 
-/// All processes of the commands must be gone.
+use cap_fs_ext::DirExt;
+use cap_std::ambient_authority;
+use cap_std::fs::{Dir, DirEntry};
+
+/// The commands that used the folder must have ended. Others may change it meanwhile: no link in place of a folder is
+/// followed.
 pub(crate) fn remove(folder: &Path) -> io::Result<()> {
-    empty(folder).and_then(|()| fs::remove_dir(folder))
+    let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let parent = Dir::open_ambient_dir(parent, ambient_authority())?;
+    empty(&parent.open_dir_nofollow(name)?)?;
+    parent.remove_dir(name)
 }
 
 /// Moves folders up instead of going down, so that their depth costs neither memory, descriptors nor long paths.
-fn empty(folder: &Path) -> io::Result<()> {
+fn empty(folder: &Dir) -> io::Result<()> {
     let mut moved: u64 = 0;
-    restore_access(folder)?;
     loop {
         let mut is_empty = true;
-        for entry in fs::read_dir(folder)? {
+        for entry in folder.entries()? {
             let entry = entry?;
             if !entry.file_type()?.is_dir() {
-                fs::remove_file(entry.path())?;
+                entry.remove_file()?;
                 continue;
             }
-            restore_access(&entry.path())?;
-            for inner in fs::read_dir(entry.path())? {
+            let inside = open_writable(folder, &entry)?;
+            for inner in inside.entries()? {
                 let inner = inner?;
                 if inner.file_type()?.is_dir() {
                     is_empty = false;
                     // A folder that changes its parent must be writable.
-                    restore_access(&inner.path())?;
-                    move_up(&inner.path(), folder, &mut moved)?;
+                    open_writable(&inside, &inner)?;
+                    move_up(&inside, &inner, folder, &mut moved)?;
                 } else {
-                    fs::remove_file(inner.path())?;
+                    inner.remove_file()?;
                 }
             }
-            fs::remove_dir(entry.path())?;
+            entry.remove_dir()?;
         }
         if is_empty {
             return Ok(());
@@ -41,21 +49,19 @@ fn empty(folder: &Path) -> io::Result<()> {
     }
 }
 
-#[cfg(unix)]
-fn restore_access(folder: &Path) -> io::Result<()> {
-    fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(0o700))
-}
-
-#[cfg(not(unix))]
-fn restore_access(_: &Path) -> io::Result<()> {
-    Ok(())
+/// Opens a folder after giving its user all rights.
+fn open_writable(parent: &Dir, entry: &DirEntry) -> io::Result<Dir> {
+    let name = entry.file_name();
+    #[cfg(unix)]
+    parent.set_permissions(&name, cap_std::fs::PermissionsExt::from_mode(0o700))?;
+    parent.open_dir_nofollow(&name)
 }
 
 /// Gives a folder a new name in `to`.
-fn move_up(from: &Path, to: &Path, moved: &mut u64) -> io::Result<()> {
+fn move_up(from: &Dir, entry: &DirEntry, to: &Dir, moved: &mut u64) -> io::Result<()> {
     loop {
         *moved += 1;
-        match fs::rename(from, to.join(format!(".removed-{moved}"))) {
+        match from.rename(entry.file_name(), to, format!(".removed-{moved}")) {
             // The command has made something with this name.
             Err(error)
                 if matches!(
@@ -69,7 +75,7 @@ fn move_up(from: &Path, to: &Path, moved: &mut u64) -> io::Result<()> {
 
 #[cfg(all(test, unix))]
 mod tests {
-    use std::fs::Permissions;
+    use std::fs::{self, Permissions};
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
@@ -93,5 +99,20 @@ mod tests {
         fs::set_permissions(folder.join("deep/d"), Permissions::from_mode(0o0)).unwrap();
         remove(&folder).unwrap();
         assert!(!folder.exists() && outside.join("kept").exists());
+    }
+
+    #[test]
+    fn link_in_place_of_the_folder_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (target, link) = (dir.path().join("target"), dir.path().join("link"));
+        fs::create_dir_all(target.join("kept")).unwrap();
+        fs::set_permissions(&target, Permissions::from_mode(0o755)).unwrap();
+        symlink(&target, &link).unwrap();
+        assert!(remove(&link).is_err());
+        assert!(target.join("kept").exists());
+        assert_eq!(fs::metadata(&target).unwrap().permissions().mode() & 0o777, 0o755);
+        // The control.
+        remove(&target).unwrap();
+        assert!(!target.exists());
     }
 }

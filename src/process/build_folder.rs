@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use crate::folder_removal;
-use crate::platform::files::{create_private_file, create_private_folder, real_path};
+use crate::platform::files::{self, create_private_file, create_private_folder, open_private, real_path};
 
 /// In the folder for temporary files, before an id.
 const NAME: &str = "modegate-build-";
@@ -86,16 +86,24 @@ impl Drop for SessionBuild {
     }
 }
 
-/// Removes the folders of processes that were killed.
+/// Removes the folders of processes that were killed. Any program may make such names.
 fn remove_abandoned(scratch: &Path) {
     let entries = fs::read_dir(scratch).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(NAME)) {
+        let is_own = files::others_rights(&entry.path()).is_ok_and(|rights| rights.is_none());
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
         // That of another user cannot be opened.
-        let Ok(lock) = File::open(entry.path().join(LOCK)) else { continue };
-        if lock.try_lock().is_ok() {
+        let lock = if is_folder && is_own { existing_lock(&entry.path()) } else { None };
+        if lock.is_some_and(|lock| lock.try_lock().is_ok()) {
             remove(&entry.path());
         }
     }
+}
+
+/// Opens the lock without waiting: a FIFO could stand in its place.
+fn existing_lock(folder: &Path) -> Option<File> {
+    let path = folder.join(LOCK);
+    path.is_file().then(|| open_private(&path).ok()).flatten()
 }
 
 fn remove(folder: &Path) {
@@ -139,11 +147,27 @@ mod tests {
         let kept = used.path().unwrap();
         let abandoned = scratch.path().join(format!("{NAME}1"));
         let unfinished = scratch.path().join(format!("{NAME}2"));
+        for folder in [&abandoned, &unfinished] {
+            create_private_folder(folder).unwrap();
+        }
         fs::create_dir_all(abandoned.join("content/deep")).unwrap();
         fs::write(abandoned.join(LOCK), "").unwrap();
-        fs::create_dir(&unfinished).unwrap();
         let other = BuildFolder::new(scratch.path());
         assert!(other.path().is_some());
         assert!(!abandoned.exists() && unfinished.exists() && kept.exists());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn names_that_other_programs_make_are_left_alone() {
+        let scratch = tempfile::tempdir().unwrap();
+        let project = tempfile::tempdir().unwrap();
+        fs::write(project.path().join(LOCK), "").unwrap();
+        std::os::unix::fs::symlink(project.path(), scratch.path().join(format!("{NAME}link"))).unwrap();
+        let fifo = scratch.path().join(format!("{NAME}fifo"));
+        create_private_folder(&fifo).unwrap();
+        files::make_fifo(&fifo.join(LOCK));
+        assert!(BuildFolder::new(scratch.path()).path().is_some());
+        assert!(project.path().join(LOCK).exists() && fifo.exists());
     }
 }
