@@ -329,7 +329,7 @@ fn raw_output(update: &ToolCallUpdateEvent, room: usize) -> Option<Value> {
         _ => None,
     });
     let texts: Vec<&str> = texts.collect();
-    // The last text of a failure is its reason. Before it, the call keeps what the user has seen.
+    // The last text of a failure is its reason. Before it, the call keeps its shown content.
     let start = if update.exit_code.is_some() { 0 } else { texts.len().saturating_sub(1) };
     let text = texts[start..].join("\n");
     let mut output = json!({ "output": &text });

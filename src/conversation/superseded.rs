@@ -20,7 +20,7 @@ const MIN_RESULT: usize = 400;
 /// without this quarter, or by the summary that comes later.
 const SHARE: usize = 4;
 
-/// Arguments that select a part of what a call without them returns.
+/// Arguments that select a part of the result.
 const PARTS: [&str; 2] = ["line", "limit"];
 
 /// Replaces the results if they are worth it. Returns the bytes saved. `is_reader` says which tools return the state

@@ -27,7 +27,7 @@ const CANCEL: &[u8] = b"\x18";
 /// Asks the terminal where its cursor is.
 const POSITION_QUERY: &[u8] = b"\x1b[6n";
 
-/// Terminals answer at once, except for those far away.
+/// Terminals answer immediately, except for those far away.
 const REPLY_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Time in which a late reply is still one for the panel.

@@ -1,6 +1,6 @@
-//! A model of the program's screen. It brings back what the terminal itself does not keep: the picture of an alternate
-//! screen, and on the main one the attributes of the next characters. Pure. Where the program's output stands on the
-//! main screen is not known, because the terminal had other lines before.
+//! A model of the program's screen. It restores the picture of an alternate screen, and on the main one the attributes
+//! of the next characters, which terminals do not keep. The place of the program's output on the main screen is
+//! unknown, because the terminal had other lines before. Pure.
 //!
 //! A terminal emulator reads the output only when that is necessary: on the main screen, the last output tells the
 //! attributes, so the rest of a flood is dropped unread.

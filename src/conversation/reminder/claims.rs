@@ -45,7 +45,7 @@ pub enum ReminderClaim {
     NothingElseChanges,
     Refused(NamedTools),
     Asked(NamedTools),
-    /// Would be asked, and is refused, because no user is there.
+    /// Needs an answer, and is refused, because no user is there.
     Unanswered(NamedTools),
     /// Allowed within the session's folders, whatever the arguments.
     NotAsked(NamedTools),

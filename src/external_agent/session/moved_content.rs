@@ -12,7 +12,7 @@ const MAX_LENGTH: u64 = 256 * 1024;
 pub struct MovedContent {
     /// True if a file is replaced or deleted.
     pub replaces: bool,
-    /// The text that is lost and the moved one. `None` if one of them cannot be shown.
+    /// The text that is lost and the moved one. `None` if one of them is no short text.
     pub texts: Option<(Option<String>, String)>,
 }
 

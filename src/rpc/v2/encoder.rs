@@ -46,7 +46,7 @@ impl HeldMessage {
     }
 }
 
-/// The lines of an update that no replay holds back.
+/// The lines of an update outside of replays.
 pub(in crate::rpc) fn update_lines(notification: SessionNotification) -> Vec<String> {
     let SessionNotification { session_id, update } = notification;
     updates::converted(update).into_iter().map(|update| line(&session_id, update)).collect()
@@ -184,7 +184,7 @@ impl V2Encoder {
         self.unless_held(&session, state)
     }
 
-    /// Takes back a question that a replay holds back. Returns false if the client has it.
+    /// Takes back a question that waits for a replay. Returns false if the client has it.
     pub(in crate::rpc) fn take_back_question(&mut self, id: u64) -> bool {
         self.sessions.values_mut().any(|view| {
             let before = view.held.len();

@@ -463,7 +463,7 @@ impl Decider {
     }
 }
 
-/// Names the commands that need no permission any more: another form of the same would be asked again.
+/// Names the commands that need no permission any more. Another form of them still needs it.
 fn allowed_note(scopes: &[Scope], mode: &str) -> Option<String> {
     let commands = scopes.iter().filter(|scope| matches!(scope, Scope::Run(..)));
     let labels: Vec<String> = commands.map(Scope::label).collect();

@@ -242,7 +242,7 @@ impl Turns {
     }
 }
 
-/// Returns the end of a turn as a client is told of it.
+/// Returns the end of a turn in the client's terms.
 pub(crate) fn outcome(outcome: &Result<EndReason, AgentError>) -> TurnOutcome {
     match outcome {
         Ok(reason) => TurnOutcome::Stopped(reason.stop_reason()),

@@ -26,7 +26,7 @@ pub enum ValueForm {
     LineRange,
     /// A file type of ripgrep, as a glob.
     FileType,
-    /// What a search returns.
+    /// The kind of result of a search.
     SearchForm,
     /// An agent's id; the general agents of others are the default one.
     AgentName,

@@ -1,4 +1,4 @@
-//! What a user need not be asked, and what a model learns of an answer.
+//! Calls that need no question, and the notes about answers.
 
 use std::fs;
 

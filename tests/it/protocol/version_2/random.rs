@@ -159,7 +159,7 @@ impl Seen {
                 }
             }
             "session/prompt" => {
-                // A replay holds the state back.
+                // The state waits for the end of a replay.
                 assert!(seen.has_state || seen.open_replays > 0, "a state precedes the answer");
                 let message_id = &message["result"]["messageId"];
                 if let Some(key) = key {
