@@ -44,7 +44,7 @@ pub enum Confinement {
     /// not start. Changes of permissions and times are suspended for the supervisor.
     ReadOnly {
         read: Vec<PathBuf>,
-        /// Its second folder, which outlasts it.
+        /// The command's second folder, which outlasts it.
         build: Option<PathBuf>,
         /// The supervisor opens all other files for the command. `None` if there are none.
         denied: Option<DeniedReads>,
@@ -76,7 +76,7 @@ pub struct Brokered {
     /// Caches of build tools, temporary folders, and git folders outside of the roots. Changed like the roots, but not
     /// recorded.
     pub unrecorded: Vec<PathBuf>,
-    /// Those of them that are caches: new files that are open there are deleted if the policy becomes tighter.
+    /// The caches among them. New files that are open there are deleted if the policy becomes tighter.
     pub caches: Vec<PathBuf>,
     /// Files and folders that are never changed.
     pub protected: Vec<PathBuf>,

@@ -55,7 +55,7 @@ fn file_name(path: &Path) -> Option<String> {
 pub(super) struct Denials {
     /// All denied calls, for the report.
     titles: Vec<String>,
-    /// Those that no later call made good.
+    /// Denials that no later call made good.
     left: Vec<AttemptedCall>,
 }
 

@@ -207,7 +207,7 @@ impl<'a> SandboxPaths<'a> {
     }
 
     /// Folders of caches that a brokered agent may change. Of missing ones, the existing parts of their paths are real.
-    /// None contains a root.
+    /// No cache contains a root.
     pub fn agent_caches(&mut self) -> Vec<PathBuf> {
         let places = self.cache_places(CACHES);
         let missing = missing(places.clone());

@@ -43,7 +43,7 @@ pub(super) struct AskedChanges {
     pub consents: Consents,
     /// Folders in which the agent may change files besides the session's.
     pub unrecorded: Vec<PathBuf>,
-    /// Those of them that are caches, each with one question for all its changes.
+    /// The caches among them, each with one question for all its changes.
     pub caches: Vec<PathBuf>,
     /// True from a prompt to the end of its turn.
     is_in_turn: bool,

@@ -45,7 +45,7 @@ pub(super) struct Patched {
 pub(super) struct LooseHunk {
     pub number: usize,
     pub ignored: &'static str,
-    /// Its lines in the new text.
+    /// Lines in the new text.
     pub now: Range<usize>,
 }
 

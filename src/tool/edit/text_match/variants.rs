@@ -9,7 +9,7 @@ const MAX_NAME: usize = 1000;
 
 const SEARCH_PREFIXES: &str = "the prefixes of search_files";
 
-/// One reading of the old and the new text.
+/// A reading of the old and the new text.
 pub(super) struct Variant<'a> {
     pub replacement: Replacement<'a>,
     pub ignored: Option<&'static str>,
