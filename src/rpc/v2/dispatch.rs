@@ -161,9 +161,18 @@ async fn resume_session(
             (request.session_id, responses::resumed(response))
         }
     };
-    let commands = context.agent.session(&id)?.commands().await?;
+    // A close that comes meanwhile does not undo a replay, whose end the client has seen.
+    let commands = match context.agent.session(&id) {
+        Ok(session) => session.commands().await.ok(),
+        Err(_) => None,
+    };
     context.signal(&id, SessionSignal::StateRequested);
-    announcing(&context.agent, &id, response.available_commands(updates::commands(commands)), true)
+    match commands.filter(|_| context.agent.session(&id).is_ok()) {
+        Some(commands) => {
+            announcing(&context.agent, &id, response.available_commands(updates::commands(commands)), true)
+        }
+        None => Ok(ResponsePayload::success(response)),
+    }
 }
 
 /// Closing a session that is not open succeeds.
