@@ -25,6 +25,7 @@ use crate::supervisor::protocol::{BrokerEvent, RefusalKind, RefusedCall, Supervi
 
 mod allowed_sockets;
 mod area;
+mod attributes;
 mod broker_threads;
 mod caller;
 mod egress;

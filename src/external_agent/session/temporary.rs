@@ -18,10 +18,38 @@ pub(super) fn is_temporary(path: &Path, program: Option<&Path>) -> bool {
     let Some(name) = path.file_name().and_then(OsStr::to_str) else { return false };
     let is_by = |other: &str| program.and_then(Path::file_name) == Some(OsStr::new(other));
     has_temporary_end(name)
+        || is_swap_file(name)
+        || is_autosave_file(name)
+        || EDITORS_LIKE_VIM.iter().any(|editor| is_by(editor)) && is_probe_of_vim(name)
         || name.strip_prefix("tmp").is_some_and(is_of_python)
         || name.strip_prefix(".tmp").is_some_and(is_random)
         || is_by("git") && is_lock_of_settings(path)
         || is_by("sed") && name.strip_prefix("sed").is_some_and(is_random)
+}
+
+/// Executables of vim, behind the links of alternatives.
+const EDITORS_LIKE_VIM: &[&str] =
+    &["vi", "vim", "vim.basic", "vim.gtk3", "vim.huge", "vim.nox", "vim.tiny", "vim-enhanced", "nvim"];
+
+/// `.a.rs.swp` of vim and nano: vim counts the last letters down from `swp`, and tries `swx` first.
+fn is_swap_file(name: &str) -> bool {
+    let Some((stem, extension)) = name.strip_prefix('.').and_then(|name| name.rsplit_once('.')) else {
+        return false;
+    };
+    let is_swap = matches!(extension.as_bytes(), [b's', b'w', b'a'..=b'p' | b'x']);
+    is_swap && !stem.is_empty()
+}
+
+/// `#a.rs#` of Emacs.
+fn is_autosave_file(name: &str) -> bool {
+    let stem = name.strip_prefix('#').and_then(|name| name.strip_suffix('#'));
+    stem.is_some_and(|stem| !stem.trim_start_matches('.').is_empty())
+}
+
+/// vim creates and deletes such a file to see whether it may write to the folder.
+fn is_probe_of_vim(name: &str) -> bool {
+    let (first, step) = (4913, 123);
+    name.parse().is_ok_and(|number: u32| number >= first && (number - first) % step == 0)
 }
 
 fn is_random(rest: &str) -> bool {
@@ -90,6 +118,19 @@ mod tests {
             ("conftest.py", false),
             (".envrc", false),
             ("sedAb3xYz", false),
+            (".a.rs.swp", true),
+            (".a.rs.swo", true),
+            (".a.rs.swx", true),
+            ("a.rs.swp", false),
+            (".swp", false),
+            ("..swp", false),
+            (".a.rs.swift", false),
+            (".a.rs.swz", false),
+            ("#a.rs#", true),
+            ("##", false),
+            ("#.#", false),
+            ("#a.rs", false),
+            ("4913", false),
         ] {
             assert_eq!(is_temporary(Path::new("/w").join(name).as_path(), None), expected, "{name}");
         }
@@ -97,6 +138,10 @@ mod tests {
         assert!(by("/w/sedAb3xYz", "/usr/bin/sed") && !by("/w/sedAb3xYz", "/usr/bin/python3"));
         assert!(by("/w/.git/config.lock", "/usr/bin/git") && !by("/w/.git/config.lock", "/usr/bin/python3"));
         assert!(!by("/w/config.lock", "/usr/bin/git") && !by("/w/.git/hooks/a.lock", "/usr/bin/git"));
+        for editor in ["/usr/bin/vim.basic", "/usr/bin/nvim"] {
+            assert!(by("/w/4913", editor) && by("/w/5036", editor) && !by("/w/4914", editor), "{editor}");
+        }
+        assert!(!by("/w/4913", "/usr/bin/python3"));
         assert!(!by("/w/sedative.md", "/usr/bin/sed") && !by("/w/sed", "/usr/bin/sed"));
     }
 }

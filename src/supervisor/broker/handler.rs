@@ -10,6 +10,7 @@ use std::sync::{PoisonError, RwLockReadGuard};
 use rustix::fs::{FileType, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use super::attributes;
 use super::network_call::{NetworkCall, network_call};
 use super::operation::{self, AttributeChange, CallPath, FileOperation, FileReference};
 use super::outcome::{CallOutcome, EarlyEnd, Postponed, WaitReason};
@@ -168,6 +169,9 @@ impl<'a> CallHandler<'a> {
         if file.area.is_brokered() && !self.broker.memory.owns(&file.stat) {
             if self.policy == BrokerPolicy::Nothing {
                 return Err(Errno::PERM.into());
+            }
+            if self.policy == BrokerPolicy::Ask && attributes::are_unchanged(&file, change) {
+                return Ok(());
             }
             self.check_file(&file, ChangeKind::Attributes)?;
         }

@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::pty;
 
+use super::attributes;
 use super::operation::{AttributeChange, FileReference};
 use super::resolve::is_same;
 use super::tracee::{Tracee, own_path};
@@ -91,13 +92,7 @@ impl Terminals {
         change: &AttributeChange,
         tracee: &Tracee<'_>,
     ) -> bool {
-        self.stat(object, tracee).is_some_and(|stat| match change {
-            AttributeChange::Owner(user, group) => {
-                user.is_none_or(|user| user == stat.st_uid) && group.is_none_or(|group| group == stat.st_gid)
-            }
-            AttributeChange::Mode(mode) => mode & 0o7777 == stat.st_mode & 0o7777,
-            _ => false,
-        })
+        self.stat(object, tracee).is_some_and(|stat| attributes::matches(change, &stat))
     }
 
     /// `None` if it is no terminal of the command.

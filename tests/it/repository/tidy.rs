@@ -206,9 +206,10 @@ const LAYERS: [(&str, &[&str]); 82] = [
 ];
 
 /// Each part of `supervisor`, and the other parts that it may name. A folder of a part may name the part.
-const SUPERVISOR_LAYERS: [(&str, &[&str]); 39] = [
+const SUPERVISOR_LAYERS: [(&str, &[&str]); 40] = [
     ("broker", &["children", "connection", "protocol", "record"]),
     ("broker/area", &[]),
+    ("broker/attributes", &["broker/operation", "broker/resolve", "broker/tracee"]),
     ("broker/allowed_sockets", &["broker/resolve", "broker/tracee", "connection", "protocol"]),
     (
         "broker/egress",
@@ -228,6 +229,7 @@ const SUPERVISOR_LAYERS: [(&str, &[&str]); 39] = [
             "broker",
             "broker/allowed_sockets",
             "broker/area",
+            "broker/attributes",
             "broker/made_files",
             "broker/network_call",
             "broker/notification",
@@ -288,7 +290,7 @@ const SUPERVISOR_LAYERS: [(&str, &[&str]); 39] = [
             "broker/tracee",
         ],
     ),
-    ("broker/terminals", &["broker/operation", "broker/resolve", "broker/tracee"]),
+    ("broker/terminals", &["broker/attributes", "broker/operation", "broker/resolve", "broker/tracee"]),
     ("broker/threads", &["broker/notification"]),
     ("broker/tracee", &["broker/notification"]),
     ("broker/unix_address", &["broker/tracee"]),

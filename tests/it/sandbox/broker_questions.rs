@@ -5,6 +5,7 @@ use modegate::process::{BrokerEvent, ChangeQuestion, Event, Exit, Process};
 use modegate::sandbox::BrokerPolicy;
 
 use crate::sandbox::fixture::SandboxFixture;
+use crate::support::requirements::python;
 use crate::support::shell;
 use crate::support::waiting::until_exists;
 
@@ -54,7 +55,7 @@ fn text(fixture: &SandboxFixture, question: &ChangeQuestion) -> String {
 }
 
 /// Commands, their questions, and whether they succeed without consent.
-const COMMANDS: [(&str, &[&str], bool); 14] = [
+const COMMANDS: [(&str, &[&str], bool); 16] = [
     ("echo x > new", &["bash: Create new"], false),
     ("echo x > new; echo x >> new", &["bash: Create new", "bash: Write new"], false),
     ("mkdir d", &["mkdir: CreateFolder d"], false),
@@ -71,6 +72,9 @@ const COMMANDS: [(&str, &[&str], bool); 14] = [
     ),
     ("echo > t; chmod 600 t", &["bash: Create t", "chmod: Attributes t"], false),
     ("echo > t; truncate -s 3 t", &["bash: Create t", "truncate: Write t"], false),
+    // As vim does after it has written a file.
+    ("echo > t; chmod $(stat -c %a t) t", &["bash: Create t"], false),
+    ("echo > t; chown $(id -u):$(id -g) t", &["bash: Create t"], false),
     // These calls would change nothing.
     ("mkdir .; rm -f missing; [ ! -e missing ]", &[], true),
     ("echo x > {home}/.state/s && echo x > $TMPDIR/t", &[], true),
@@ -90,6 +94,23 @@ async fn changes_wait_for_the_answer() {
         assert_eq!(exit == Some(Exit::Status(0)), succeeds, "{line}: {output}");
         assert_eq!(names(&fixture), before, "{line}: {output}");
     }
+}
+
+/// An access list without further users or groups is a mode.
+#[tokio::test]
+async fn access_list_asks_only_if_it_changes_rights() {
+    let script = "import os, struct, sys
+os.close(os.open('t', os.O_CREAT | os.O_WRONLY, 0o640))
+for rights in (4, 6):
+    entries = ((1, 6), (4, rights), (32, 0))
+    entries = b''.join(struct.pack('<HHI', *entry, 0xffffffff) for entry in entries)
+    os.setxattr('t', 'system.posix_acl_access', struct.pack('<I', 2) + entries)";
+    let fixture = SandboxFixture::new();
+    let line = format!("{} -c \"{script}\"; stat -c %a t", python());
+    let (output, _, questions) = asked(&fixture, &line, |_| true).await;
+    assert_eq!(questions.len(), 2, "{questions:?}: {output}");
+    assert!(questions[0].ends_with("Create t") && questions[1].ends_with("Attributes t"), "{questions:?}");
+    assert_eq!(output, "660\n");
 }
 
 fn names(fixture: &SandboxFixture) -> Vec<String> {
