@@ -107,6 +107,8 @@ fn create_template(dir: &Path) {
     };
     if git(&["init", "-q", "--template="]) {
         fs::write(work.join(".gitignore"), "helper\nhelper.so\n").unwrap();
+        // Commands that are run with another home need them, too.
+        assert!(git(&["config", "user.name", "me"]) && git(&["config", "user.email", "me@example.org"]));
         assert!(git(&["add", "."]) && git(&["commit", "-qm", "first commit"]));
         fs::create_dir(work.join(".git/hooks")).unwrap();
         fs::write(work.join(".git/hooks/pre-commit"), "#!/bin/sh\necho x > by_hook.txt\n").unwrap();
