@@ -191,7 +191,7 @@ impl Panel {
         }
         let keys = match self.view {
             PanelView::Overview if self.has_questions() => {
-                "number: answer  m: mode  c: changes  d: refused  q: close"
+                "number: answer  m: mode  c: changes  d: refused  q: later"
             }
             PanelView::Overview => "q: close",
             PanelView::Modes => "number: set the mode  q: back",
