@@ -323,6 +323,11 @@ impl TestClient {
         answer
     }
 
+    /// True after the first request.
+    pub(crate) fn is_initialized(&self) -> bool {
+        self.next_id > 0
+    }
+
     /// Initializes the connection and opens a session. Returns the session's id.
     pub(crate) async fn session(&mut self) -> String {
         if self.next_id == 0 {
