@@ -8,6 +8,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use tokio_util::sync::CancellationToken;
 
 use crate::acp::{
     AuthMethod, AuthenticateRequest, AuthenticateResponse, InitializeRequest, InitializeResponse, SessionId,
@@ -93,6 +94,19 @@ async fn reading<T: Send + 'static>(
     })
 }
 
+/// Ends with [`AgentError::Cancelled`] once the client cancels the request. The work is dropped then, so it must leave
+/// nothing behind.
+pub async fn unless_cancelled<T>(
+    cancel: &CancellationToken,
+    work: impl Future<Output = Result<T, AgentError>>,
+) -> Result<T, AgentError> {
+    tokio::select! {
+        biased;
+        () = cancel.cancelled() => Err(AgentError::Cancelled),
+        outcome = work => outcome,
+    }
+}
+
 pub struct Agent {
     context: SessionContext,
     host: HostSettings,
@@ -115,6 +129,7 @@ impl Agent {
             let mut registry = self.registry();
             registry.capabilities = initialize::client_capabilities(request);
             registry.updates = initialize::optional_updates(request);
+            registry.offers_logout = initialize::offers_logout(request, &self.host);
         }
         self.client.set_zero_based_lines(initialize::has_zero_based_lines(request));
         let models = &self.context.models;
@@ -152,6 +167,12 @@ impl Agent {
         &self,
         request: &AuthenticateRequest,
     ) -> Result<AuthenticateResponse, AgentError> {
+        self.log_in(request).await?;
+        self.registry().is_logged_out = false;
+        Ok(AuthenticateResponse::new())
+    }
+
+    async fn log_in(&self, request: &AuthenticateRequest) -> Result<(), AgentError> {
         if self.host.wrapped.is_some() {
             let offered = self.registry().wrapped_methods.clone();
             let offered: Vec<_> = offered.iter().map(|method| &*method.id().0).collect();
@@ -159,13 +180,30 @@ impl Agent {
             let shell = self.context.tools.shell();
             let (agent, shell) = self.host.wrapped.as_ref().zip(shell).ok_or(AgentError::Internal)?;
             let done = agent.log_in(request, shell).await;
-            return done.map(|()| AuthenticateResponse::new()).map_err(|error| match error {
+            return done.map_err(|error| match error {
                 ExternalAgentError::AuthRequired(text) => AgentError::AuthRequired(text),
                 error => AgentError::InvalidRequest(format!("the agent could not log in: {error}")),
             });
         }
         initialize::check_method(request, &initialize::OWN_METHODS)?;
-        self.model_catalog().await.map(|_| AuthenticateResponse::new())
+        self.model_catalog().await.map(drop)
+    }
+
+    /// True if the client was told that it can call `logout`.
+    pub fn offers_logout(&self) -> bool {
+        self.registry().offers_logout
+    }
+
+    /// Until the next login, sessions cannot be opened or prompted. The key itself stays.
+    pub fn log_out(&self) {
+        self.registry().is_logged_out = true;
+    }
+
+    pub fn check_login(&self) -> Result<(), AgentError> {
+        if self.registry().is_logged_out {
+            return Err(AgentError::AuthRequired("you are logged out: log in first".into()));
+        }
+        Ok(())
     }
 
     async fn model_catalog(&self) -> Result<Arc<ModelCatalog>, AgentError> {

@@ -314,11 +314,14 @@ fn outcome<O: Write, P: Write>(
 
 async fn session(agent: &Agent, job: &HeadlessJob<'_>) -> anyhow::Result<SessionId> {
     let Some(StoredTarget { id, mode }) = &job.session else {
-        return Ok(agent.new_session(&NewSessionRequest::new(job.cwd)).await?.session_id);
+        return Ok(agent
+            .new_session(&NewSessionRequest::new(job.cwd), &CancellationToken::new())
+            .await?
+            .session_id);
     };
     let handle = agent.open_stored(id).await?;
     if let Some(mode) = mode {
-        handle.set_mode(mode.clone()).await?;
+        handle.set_mode(mode.clone(), &CancellationToken::new()).await?;
     }
     Ok(id.clone())
 }

@@ -34,7 +34,7 @@ use v2::V2Encoder;
 mod chunk_line;
 pub mod dispatch;
 mod negotiation;
-mod v2;
+pub mod v2;
 
 /// Unanswered calls at which the connection stops reading.
 const MAX_IN_FLIGHT: usize = 16_384;

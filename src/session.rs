@@ -27,12 +27,10 @@ use crate::workspace::Workspace;
 pub use actor::start;
 pub use command::parse::is_reserved_name;
 pub use command::user_command::UserCommand;
-pub use handle::{
-    ChangeSoFar, Closed, CommandEnd, DiffKind, EndReason, LastTurn, PromptEnd, PromptOptions, SessionHandle,
-    Undone,
-};
+pub use handle::{ChangeSoFar, Closed, DiffKind, LastTurn, PromptOptions, SessionHandle, Undone};
 pub use mode::ancestry::Ancestry;
 pub use mode::effect::{HEAD_META, ModeEffect, head_meta, valid_modes};
+pub use prompt_end::{CommandEnd, EndReason, PromptEnd};
 pub use session_snapshot::SessionSnapshot;
 pub use subagent::subagents::IDLE_TIMEOUT;
 
@@ -47,6 +45,7 @@ mod insertion;
 mod mode;
 mod notes;
 pub mod options;
+mod prompt_end;
 mod servers;
 mod session_snapshot;
 mod subagent;

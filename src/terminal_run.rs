@@ -95,7 +95,8 @@ pub async fn run(
     stop: CancellationToken,
 ) -> anyhow::Result<FinishedRun> {
     initialize(agent);
-    let session = agent.new_session(&NewSessionRequest::new(job.cwd)).await?.session_id;
+    let session =
+        agent.new_session(&NewSessionRequest::new(job.cwd), &CancellationToken::new()).await?.session_id;
     let handle = agent.session(&session)?;
     let snapshot = handle.snapshot().await?;
     let mode = snapshot.modes.current_mode_id.clone();

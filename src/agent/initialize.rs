@@ -6,12 +6,13 @@ use serde_json::{Value, json};
 
 use super::HostSettings;
 use crate::acp::{
-    AgentCapabilities, AuthMethod, AuthMethodAgent, AuthMethodTerminal, AuthenticateRequest,
-    ClientCapabilities as AcpClientCapabilities, Implementation, InitializeRequest, InitializeResponse,
-    McpCapabilities, Meta, PromptCapabilities, ProtocolVersion, SessionAdditionalDirectoriesCapabilities,
-    SessionCapabilities, SessionCloseCapabilities, SessionDeleteCapabilities, SessionForkCapabilities,
-    SessionListCapabilities, SessionResumeCapabilities, SessionSystemPromptCapabilities,
-    SessionSystemPromptModeCapabilities, SessionSystemPromptOverrideCapabilities,
+    AgentAuthCapabilities, AgentCapabilities, AuthMethod, AuthMethodAgent, AuthMethodTerminal,
+    AuthenticateRequest, ClientCapabilities as AcpClientCapabilities, Implementation, InitializeRequest,
+    InitializeResponse, LogoutCapabilities, McpCapabilities, Meta, PromptCapabilities, ProtocolVersion,
+    SessionAdditionalDirectoriesCapabilities, SessionCapabilities, SessionCloseCapabilities,
+    SessionDeleteCapabilities, SessionForkCapabilities, SessionListCapabilities, SessionResumeCapabilities,
+    SessionSystemPromptCapabilities, SessionSystemPromptModeCapabilities,
+    SessionSystemPromptOverrideCapabilities,
 };
 use crate::client::{AutomaticConsent, ClientCapabilities, ClientDisplay, KnownClient, known_client};
 use crate::error::AgentError;
@@ -44,6 +45,8 @@ pub(super) fn response(
     // A wrapped agent's capabilities are unknown here; unsupported content is rejected later with a message.
     let images = wraps || sees_images;
     let prompts = PromptCapabilities::new().image(images).audio(wraps).embedded_context(true);
+    let auth =
+        AgentAuthCapabilities::new().logout(offers_logout(request, host).then(LogoutCapabilities::new));
     let methods = if wraps { Vec::new() } else { auth_methods(request, host.binary.as_deref()) };
     InitializeResponse::new(ProtocolVersion::V1)
         .agent_info(Implementation::new("modegate", env!("CARGO_PKG_VERSION")).title("Modegate".to_owned()))
@@ -52,7 +55,8 @@ pub(super) fn response(
                 .load_session(true)
                 .mcp_capabilities(McpCapabilities::new().http(true))
                 .prompt_capabilities(prompts)
-                .session_capabilities(sessions(wraps)),
+                .session_capabilities(sessions(wraps))
+                .auth(auth),
         )
         .auth_methods(methods)
 }
@@ -69,6 +73,12 @@ pub(super) fn check_method(request: &AuthenticateRequest, valid: &[&str]) -> Res
 /// Returns true if the client announces that its user can log in in a terminal.
 pub(super) fn logs_in_in_a_terminal(client: &AcpClientCapabilities) -> bool {
     client.auth.terminal || has_meta(client, TERMINAL_META)
+}
+
+/// Only clients that announce a login get `logout`, so that the others see what they saw before. A wrapped agent has its
+/// own login.
+pub(super) fn offers_logout(request: &InitializeRequest, host: &HostSettings) -> bool {
+    host.wrapped.is_none() && logs_in_in_a_terminal(&request.client_capabilities)
 }
 
 /// The capabilities that concern a login.

@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use super::registry::Transit;
 use super::session_setup::SessionSetup;
-use super::{Agent, LoadedPolicy, client_prompt, reading};
+use super::{Agent, LoadedPolicy, client_prompt, reading, unless_cancelled};
 use crate::acp::{
     ForkSessionRequest, ForkSessionResponse, LoadSessionRequest, LoadSessionResponse, McpServer, Meta,
     NewSessionRequest, NewSessionResponse, ResumeSessionRequest, ResumeSessionResponse, SessionId,
@@ -27,8 +28,8 @@ use crate::server::{self, ServerEntry};
 use crate::session::Ancestry;
 use crate::session::options::ModelSelection;
 use crate::session::{
-    self, ClientPrompt, Origin, SessionContext, SessionHandle, SessionInit, SessionSnapshot, head_meta,
-    options, valid_modes,
+    self, ClientPrompt, Closed, Origin, SessionContext, SessionHandle, SessionInit, SessionSnapshot,
+    head_meta, options, valid_modes,
 };
 use crate::store::Row;
 use crate::store::sessions::{OpenSessionError, StoredSession};
@@ -43,17 +44,23 @@ struct OpenOptions<'a> {
     directories: &'a [PathBuf],
     servers: &'a [McpServer],
     client_prompt: Option<Arc<ClientPrompt>>,
+    cancel: &'a CancellationToken,
 }
 
 impl Agent {
-    /// Creates a session (`session/new`). Creates nothing on an error.
-    pub async fn new_session(&self, request: &NewSessionRequest) -> Result<NewSessionResponse, AgentError> {
+    /// Creates a session (`session/new`). Creates nothing on an error. Here and below, an error after a cancel means
+    /// that no session is open because of the request.
+    pub async fn new_session(
+        &self,
+        request: &NewSessionRequest,
+        cancel: &CancellationToken,
+    ) -> Result<NewSessionResponse, AgentError> {
+        self.check_login()?;
         let NewSessionRequest { cwd, additional_directories: directories, mcp_servers: servers, .. } =
             request;
         // Report invalid parameters before a missing key.
         let client_prompt = client_prompt::read(request.system_prompt.as_ref())?;
-        let workspace = self.workspace(cwd, directories).await?;
-        let mut setup = self.prepare(workspace, servers, self.model_catalog().await?).await?;
+        let mut setup = unless_cancelled(cancel, self.set_up(cwd, directories, servers)).await?;
         let agent = self.first_agent(&mut setup, request.meta.as_ref())?;
         let agent = setup.with_broker(agent).await;
         client_prompt::check_agent(client_prompt.as_ref(), &agent)?;
@@ -75,13 +82,16 @@ impl Agent {
     pub async fn load_session(
         &self,
         request: &LoadSessionRequest,
+        cancel: &CancellationToken,
     ) -> Result<LoadSessionResponse, AgentError> {
+        self.check_login()?;
         let LoadSessionRequest { session_id, cwd, additional_directories, mcp_servers, .. } = request;
         let client_prompt = client_prompt::read(request.system_prompt.as_ref())?;
         let (directories, servers) = (additional_directories, mcp_servers);
-        let wanted = OpenOptions { cwd, directories, servers, client_prompt };
+        let wanted = OpenOptions { cwd, directories, servers, client_prompt, cancel };
         let (handle, transit) = self.find_or_open(session_id, &wanted).await?;
-        let SessionSnapshot { modes, options, head, .. } = transit.unless_lost(handle.replay().await)?;
+        let replayed = handle.replay(cancel).await;
+        let SessionSnapshot { modes, options, head, .. } = self.opened(transit, &handle, replayed).await?;
         Ok(LoadSessionResponse::new().modes(modes).config_options(options).meta(head_meta(&head)))
     }
 
@@ -89,13 +99,16 @@ impl Agent {
     pub async fn resume_session(
         &self,
         request: &ResumeSessionRequest,
+        cancel: &CancellationToken,
     ) -> Result<ResumeSessionResponse, AgentError> {
+        self.check_login()?;
         let ResumeSessionRequest { session_id, cwd, additional_directories, mcp_servers, .. } = request;
         let client_prompt = client_prompt::read(request.system_prompt.as_ref())?;
         let (directories, servers) = (additional_directories, mcp_servers);
-        let wanted = OpenOptions { cwd, directories, servers, client_prompt };
+        let wanted = OpenOptions { cwd, directories, servers, client_prompt, cancel };
         let (handle, transit) = self.find_or_open(session_id, &wanted).await?;
-        let SessionSnapshot { modes, options, head, .. } = transit.unless_lost(handle.snapshot().await)?;
+        let snapshot = unless_cancelled(cancel, handle.snapshot()).await;
+        let SessionSnapshot { modes, options, head, .. } = self.opened(transit, &handle, snapshot).await?;
         Ok(ResumeSessionResponse::new().modes(modes).config_options(options).meta(head_meta(&head)))
     }
 
@@ -103,11 +116,13 @@ impl Agent {
     pub async fn fork_session(
         &self,
         request: &ForkSessionRequest,
+        cancel: &CancellationToken,
     ) -> Result<ForkSessionResponse, AgentError> {
+        self.check_login()?;
         let ForkSessionRequest { session_id, cwd, additional_directories, mcp_servers, .. } = request;
         let client_prompt = client_prompt::read(request.system_prompt.as_ref())?;
-        let workspace = self.workspace(cwd, additional_directories).await?;
-        let mut setup = self.prepare(workspace, mcp_servers, self.model_catalog().await?).await?;
+        let set_up = self.set_up(cwd, additional_directories, mcp_servers);
+        let mut setup = unless_cancelled(cancel, set_up).await?;
         setup.context.client_prompt = client_prompt;
         // A snapshot also stores all events so far.
         let has_unrecorded_modes = match self.session(session_id) {
@@ -157,7 +172,8 @@ impl Agent {
         wanted: &OpenOptions<'_>,
     ) -> Result<(SessionHandle, Transit), AgentError> {
         let transit = Transit::begin(&self.registry, id)?;
-        let workspace = self.workspace(wanted.cwd, wanted.directories).await?;
+        let workspace = self.workspace(wanted.cwd, wanted.directories);
+        let workspace = unless_cancelled(wanted.cancel, workspace).await?;
         if let Ok(active) = self.session(id) {
             if active.workspace().roots() != workspace.roots() {
                 let message = "the session is active here in other folders: close it first";
@@ -169,12 +185,29 @@ impl Agent {
             }
             return Ok((active, transit));
         }
-        let models = self.model_catalog().await?;
+        let models = unless_cancelled(wanted.cancel, self.model_catalog()).await?;
         let stored = self.context.store.open_session(id).await.map_err(|error| self.not_open(id, &error))?;
-        let setup = self.prepare(workspace, wanted.servers, models).await;
+        let setup = unless_cancelled(wanted.cancel, self.prepare(workspace, wanted.servers, models)).await;
         let mut setup = setup.inspect_err(|_| self.release(id))?;
         setup.context.client_prompt.clone_from(&wanted.client_prompt);
         Ok((self.start_stored(stored, setup).await?, transit))
+    }
+
+    /// Takes the first answer of a session that a request has opened. The session is closed again if the request was
+    /// cancelled, unless it was open before.
+    async fn opened<T>(
+        &self,
+        transit: Transit,
+        handle: &SessionHandle,
+        outcome: Result<T, AgentError>,
+    ) -> Result<T, AgentError> {
+        if matches!(outcome, Err(AgentError::Cancelled)) && transit.is_new() {
+            self.registry().remove(transit.id());
+            if let Some(Closed { unrecorded_modes, .. }) = handle.close().await {
+                self.registry().keep_unrecorded_modes(transit.id().clone(), unrecorded_modes);
+            }
+        }
+        transit.unless_lost(outcome)
     }
 
     async fn start_stored(
@@ -253,6 +286,17 @@ impl Agent {
         let handle = session::start(init, servers, context, self.client.clone());
         self.registry().add(id, handle.clone());
         handle
+    }
+
+    /// A dropped call leaves nothing behind.
+    async fn set_up(
+        &self,
+        cwd: &Path,
+        directories: &[PathBuf],
+        servers: &[McpServer],
+    ) -> Result<SessionSetup, AgentError> {
+        let workspace = self.workspace(cwd, directories).await?;
+        self.prepare(workspace, servers, self.model_catalog().await?).await
     }
 
     async fn prepare(

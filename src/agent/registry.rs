@@ -18,6 +18,10 @@ pub(super) struct Registry {
     pub(super) updates: OptionalUpdates,
     /// Offered by the wrapped agent.
     pub(super) wrapped_methods: Vec<AuthMethod>,
+    /// Advertised to a client of version 1.
+    pub(super) offers_logout: bool,
+    /// After a logout, until the next login.
+    pub(super) is_logged_out: bool,
 }
 
 pub(super) type SharedRegistry = Arc<Mutex<Registry>>;
@@ -86,6 +90,15 @@ impl Transit {
         }
         let is_new = !locked.active.contains_key(id);
         Ok(Self { registry: Arc::clone(registry), id: id.clone(), is_new })
+    }
+
+    pub(super) fn id(&self) -> &SessionId {
+        &self.id
+    }
+
+    /// False if the session was open before.
+    pub(super) fn is_new(&self) -> bool {
+        self.is_new
     }
 
     /// Removes the session if it died or could not be loaded.

@@ -15,11 +15,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::acp::{
     AuthenticateRequest, CancelNotification, CloseSessionRequest, DeleteSessionRequest, ForkSessionRequest,
-    InitializeRequest, ListSessionsRequest, LoadSessionRequest, Meta, NewSessionRequest, NewSessionResponse,
-    PromptRequest, PromptResponse, ResumeSessionRequest, SessionId, SetSessionConfigOptionRequest,
-    SetSessionModeRequest,
+    InitializeRequest, ListSessionsRequest, LoadSessionRequest, LogoutRequest, LogoutResponse, Meta,
+    NewSessionRequest, NewSessionResponse, PromptRequest, PromptResponse, ResumeSessionRequest, SessionId,
+    SetSessionConfigOptionRequest, SetSessionModeRequest,
 };
-use crate::agent::Agent;
+use crate::agent::{Agent, unless_cancelled};
 use crate::error::AgentError;
 use crate::session::{PromptOptions, TraceContext, head_meta};
 
@@ -31,30 +31,47 @@ pub const CANCEL_REQUEST: &str = "$/cancel_request";
 
 pub fn requests(agent: Arc<Agent>) -> Methods {
     let mut table = RpcModule::from_arc(agent);
-    row(&mut table, "initialize", |agent, request: InitializeRequest, _| async move {
+    row(&mut table, "initialize", |agent: Arc<Agent>, request: InitializeRequest, cancel| async move {
         let mut response = agent.initialize(&request);
-        response.auth_methods.extend(agent.wrapped_auth_methods(&request).await);
+        let methods = async { Ok(agent.wrapped_auth_methods(&request).await) };
+        response.auth_methods.extend(unless_cancelled(&cancel, methods).await?);
         Ok(response)
     });
-    row(&mut table, "authenticate", |agent, request: AuthenticateRequest, _| async move {
-        agent.authenticate(&request).await
+    row(&mut table, "authenticate", |agent: Arc<Agent>, request: AuthenticateRequest, cancel| async move {
+        unless_cancelled(&cancel, agent.authenticate(&request)).await
     });
-    row_with_payload(&mut table, "session/new", new_session);
-    row_with_payload(&mut table, "session/load", |agent, request: LoadSessionRequest, _| async move {
-        let response = agent.load_session(&request).await?;
-        announcing_commands(&agent, &request.session_id, response)
+    row(&mut table, "logout", |agent: Arc<Agent>, _: LogoutRequest, _| async move {
+        if !agent.offers_logout() {
+            return Err(AgentError::MethodNotFound { method: "logout".to_owned() });
+        }
+        agent.log_out();
+        Ok(LogoutResponse::new())
     });
-    row_with_payload(&mut table, "session/resume", |agent, request: ResumeSessionRequest, _| async move {
-        let response = agent.resume_session(&request).await?;
-        announcing_commands(&agent, &request.session_id, response)
-    });
-    row_with_payload(&mut table, "session/fork", |agent, request: ForkSessionRequest, _| async move {
-        let response = agent.fork_session(&request).await?;
+    row_with_payload(&mut table, "session/new", |agent: Arc<Agent>, request, cancel| async move {
+        let response = created(&agent, &request, &cancel).await?;
         let id = response.session_id.clone();
         announcing_commands(&agent, &id, response)
     });
-    row(&mut table, "session/list", |agent, request: ListSessionsRequest, _| async move {
-        agent.list_sessions(&request).await
+    row_with_payload(&mut table, "session/load", |agent, request: LoadSessionRequest, cancel| async move {
+        let response = agent.load_session(&request, &cancel).await?;
+        announcing_commands(&agent, &request.session_id, response)
+    });
+    row_with_payload(
+        &mut table,
+        "session/resume",
+        |agent, request: ResumeSessionRequest, cancel| async move {
+            let response = agent.resume_session(&request, &cancel).await?;
+            announcing_commands(&agent, &request.session_id, response)
+        },
+    );
+    row_with_payload(&mut table, "session/fork", |agent, request: ForkSessionRequest, cancel| async move {
+        let response = agent.fork_session(&request, &cancel).await?;
+        let id = response.session_id.clone();
+        delete_if_cancelled(&agent, &id, &cancel).await?;
+        announcing_commands(&agent, &id, response)
+    });
+    row(&mut table, "session/list", |agent: Arc<Agent>, request: ListSessionsRequest, cancel| async move {
+        unless_cancelled(&cancel, agent.list_sessions(&request)).await
     });
     row(&mut table, "session/close", |agent, request: CloseSessionRequest, _| async move {
         agent.close_session(&request).await
@@ -63,15 +80,15 @@ pub fn requests(agent: Arc<Agent>) -> Methods {
         agent.delete_session(&request).await
     });
     row_with_payload(&mut table, "session/prompt", prompt);
-    row(&mut table, "session/set_mode", |agent, request: SetSessionModeRequest, _| async move {
-        agent.session(&request.session_id)?.set_mode(request.mode_id).await
+    row(&mut table, "session/set_mode", |agent, request: SetSessionModeRequest, cancel| async move {
+        agent.session(&request.session_id)?.set_mode(request.mode_id, &cancel).await
     });
     row(
         &mut table,
         "session/set_config_option",
-        |agent, request: SetSessionConfigOptionRequest, _| async move {
+        |agent, request: SetSessionConfigOptionRequest, cancel| async move {
             let session = agent.session(&request.session_id)?;
-            session.set_config_option(request.config_id, request.value).await
+            session.set_config_option(request.config_id, request.value, &cancel).await
         },
     );
     table.into()
@@ -86,16 +103,29 @@ pub fn notifications(agent: Arc<Agent>) -> Methods {
     table.into()
 }
 
-async fn new_session(
-    agent: Arc<Agent>,
-    request: NewSessionRequest,
-    _: CancellationToken,
-) -> Result<ResponsePayload<'static, NewSessionResponse>, AgentError> {
-    let response = agent.new_session(&request).await?;
-    let id = response.session_id.clone();
-    // Store first: any process may load a session whose id it knows.
-    agent.session(&id)?.recorded().await;
-    announcing_commands(&agent, &id, response)
+/// Creates a session and stores it, because any process may load a session whose id it knows.
+pub(super) async fn created(
+    agent: &Agent,
+    request: &NewSessionRequest,
+    cancel: &CancellationToken,
+) -> Result<NewSessionResponse, AgentError> {
+    let response = agent.new_session(request, cancel).await?;
+    agent.session(&response.session_id)?.recorded().await;
+    delete_if_cancelled(agent, &response.session_id, cancel).await?;
+    Ok(response)
+}
+
+/// Deletes a new session of a cancelled request, because its client does not learn the id.
+async fn delete_if_cancelled(
+    agent: &Agent,
+    id: &SessionId,
+    cancel: &CancellationToken,
+) -> Result<(), AgentError> {
+    if !cancel.is_cancelled() {
+        return Ok(());
+    }
+    agent.delete_session(&DeleteSessionRequest::new(id.clone())).await?;
+    Err(AgentError::Cancelled)
 }
 
 /// The session announces its commands after the response.
@@ -125,6 +155,7 @@ async fn prompt(
     request: PromptRequest,
     cancel: CancellationToken,
 ) -> Result<ResponsePayload<'static, PromptResponse>, AgentError> {
+    agent.check_login()?;
     let session = agent.session(&request.session_id)?;
     let steers = steers(request.meta.as_ref())?;
     let trace = TraceContext::from_meta(request.meta.as_ref());

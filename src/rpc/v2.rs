@@ -12,5 +12,5 @@ mod responses;
 mod updates;
 mod user_message;
 
-pub(super) use dispatch::{notifications, requests};
+pub use dispatch::{notifications, requests};
 pub(super) use encoder::{V2Encoder, update_lines};

@@ -72,6 +72,7 @@ struct Actor {
 enum ActorEvent {
     Command(SessionCommand, Option<OwnedSemaphorePermit>),
     Close(oneshot::Sender<Closed>),
+    CancelledCommand,
     /// The last handle is gone.
     NoHandle,
     /// The answer to a permission request with this id.
@@ -88,10 +89,11 @@ enum ActorEvent {
 }
 
 impl ActorEvent {
-    fn of((command, slot): Mail) -> Self {
-        match *command {
-            SessionCommand::Close(done) => Self::Close(done),
-            command => Self::Command(command, slot),
+    fn of(mail: Mail) -> Self {
+        match mail.take() {
+            None => Self::CancelledCommand,
+            Some((SessionCommand::Close(done), _)) => Self::Close(done),
+            Some((command, slot)) => Self::Command(command, slot),
         }
     }
 }
@@ -202,7 +204,7 @@ impl Actor {
     async fn handle(&mut self, event: ActorEvent) {
         match event {
             ActorEvent::Command(command, _slot) => Box::pin(self.command(command)).await,
-            ActorEvent::Close(_) | ActorEvent::NoHandle => {}
+            ActorEvent::Close(_) | ActorEvent::CancelledCommand | ActorEvent::NoHandle => {}
             ActorEvent::Answer(number, answer) => Box::pin(self.answered(number, answer)).await,
             ActorEvent::SwitchAnswer(number, answer) => {
                 Box::pin(self.switch_answered(number, &answer)).await;
@@ -329,13 +331,13 @@ impl Actor {
             SessionCommand::AskReason { call, reply } => {
                 let _ = reply.send(self.decider.ask_reason(&call));
             }
-            SessionCommand::Replay(reply) => {
+            SessionCommand::Replay { cancel, reply } => {
                 self.decider.log.save().await;
                 // A replay leaves out passing notices, and has these events otherwise.
                 if !self.decider.policy.context.updates.notices {
                     self.notes.interruptions.clear();
                 }
-                self.replays.begin(&self.decider, &self.models, reply);
+                self.replays.begin(&self.decider, &self.models, cancel, reply);
             }
             SessionCommand::Undo { turn, reply } => {
                 let undone = self.undo(turn, Undoer::CommandLine).await;

@@ -12,12 +12,11 @@ use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::ModeEffect;
-use super::options;
+use super::{ModeEffect, PromptEnd, options};
 use crate::acp::{
     AvailableCommand, ContentBlock, MessageId, SessionConfigId, SessionConfigOption,
     SessionConfigOptionValue, SessionModeId, SetSessionConfigOptionResponse, SetSessionModeResponse,
-    StopReason, ToolCallId,
+    ToolCallId,
 };
 use crate::chain::Head;
 use crate::conversation::system_prompt::ClientPrompt;
@@ -34,9 +33,23 @@ use crate::workspace::Workspace;
 /// Maximum number of waiting requests. A client that exceeds it gets an error.
 const MAILBOX: usize = 1024;
 
-/// A command and its slot. Commands that cancel, tighten or close need none, so a flood cannot block them.
-/// Boxed, because a channel allocates slots for 32 messages.
-pub(super) type Mail = (Box<SessionCommand>, Option<OwnedSemaphorePermit>);
+/// A command for the actor.
+pub(super) struct Mail {
+    /// Boxed, because a channel allocates slots for 32 messages.
+    command: Box<SessionCommand>,
+    /// Commands that cancel, tighten or close need none, so a flood cannot block them.
+    slot: Option<OwnedSemaphorePermit>,
+    /// Present if the request may be cancelled until the actor takes the command.
+    cancel: Option<CancellationToken>,
+}
+
+impl Mail {
+    /// Returns `None` if the request was cancelled.
+    pub(super) fn take(self) -> Option<(SessionCommand, Option<OwnedSemaphorePermit>)> {
+        let is_cancelled = self.cancel.is_some_and(|cancel| cancel.is_cancelled());
+        (!is_cancelled).then_some((*self.command, self.slot))
+    }
+}
 
 pub(super) enum SessionCommand {
     Prompt(Prompt),
@@ -78,7 +91,10 @@ pub(super) enum SessionCommand {
         call: ToolCallId,
         reply: oneshot::Sender<Option<AskReason>>,
     },
-    Replay(oneshot::Sender<Result<SessionSnapshot, AgentError>>),
+    Replay {
+        cancel: CancellationToken,
+        reply: oneshot::Sender<Result<SessionSnapshot, AgentError>>,
+    },
     Undo {
         turn: Option<u64>,
         reply: oneshot::Sender<Result<Undone, AgentError>>,
@@ -194,54 +210,6 @@ impl Prompt {
     }
 }
 
-/// End of a turn. The caller keeps this value until the answer is on its way, because dropping it starts the
-/// next prompt.
-#[derive(Debug)]
-pub struct PromptEnd {
-    pub reason: EndReason,
-    pub head: Option<Head>,
-    /// `None` if the prompt was for the model.
-    pub command: Option<CommandEnd>,
-    pub(super) _ack: oneshot::Sender<()>,
-}
-
-/// Why a turn ended. More exact than ACP's stop reason.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EndReason {
-    Stop(StopReason),
-    /// The same call was refused again and again.
-    RefusedAgain,
-    /// The model repeated the same calls with the same results. The turn ends with a question.
-    Looping,
-    /// The model gave no answer to repeated requests.
-    NoAnswer,
-    /// The external agent was ended, because the new mode denies its process.
-    ModeChanged,
-}
-
-impl EndReason {
-    pub fn stop_reason(self) -> StopReason {
-        match self {
-            Self::Stop(reason) => reason,
-            Self::RefusedAgain | Self::Looping | Self::NoAnswer | Self::ModeChanged => StopReason::EndTurn,
-        }
-    }
-}
-
-impl From<StopReason> for EndReason {
-    fn from(reason: StopReason) -> Self {
-        Self::Stop(reason)
-    }
-}
-
-/// End of a slash command that Modegate itself answers.
-#[derive(Debug, Clone)]
-pub struct CommandEnd {
-    /// The notice with the command's answer.
-    pub answer: MessageId,
-    pub has_failed: bool,
-}
-
 #[derive(Debug, Clone)]
 pub struct SessionHandle {
     commands: mpsc::UnboundedSender<Mail>,
@@ -321,7 +289,8 @@ impl SessionHandle {
     ) -> Result<oneshot::Receiver<Result<PromptEnd, AgentError>>, AgentError> {
         let (reply, answer) = oneshot::channel();
         let PromptOptions { steers, trace, typed_blocks } = options;
-        self.post(SessionCommand::Prompt(Prompt {
+        let before_insertion = insertion.is_some().then(|| cancel.clone());
+        let prompt = Prompt {
             content,
             compacts: false,
             typed: None,
@@ -331,25 +300,31 @@ impl SessionHandle {
             insertion,
             cancel: cancel.clone(),
             reply,
-        }))?;
+        };
+        self.post_with(SessionCommand::Prompt(prompt), before_insertion)?;
         Ok(answer)
     }
 
-    pub async fn set_mode(&self, mode: SessionModeId) -> Result<SetSessionModeResponse, AgentError> {
-        let (effect, _, head) = self.change_mode(mode, ModeSource::SetMode).await?;
+    /// Cancelling the token before the change begins withdraws it, here and in [`Self::set_config_option`].
+    pub async fn set_mode(
+        &self,
+        mode: SessionModeId,
+        cancel: &CancellationToken,
+    ) -> Result<SetSessionModeResponse, AgentError> {
+        let (effect, _, head) = self.change_mode(mode, ModeSource::SetMode, cancel).await?;
         Ok(SetSessionModeResponse::new().meta(effect.map(|effect| effect.to_meta(head.as_ref()))))
     }
 
     /// Like [`Self::set_mode`]. Returns true if all that the mode denies has ended for certain, and `None` if the
     /// session was in the mode already.
     pub async fn set_mode_confirmed(&self, mode: SessionModeId) -> Result<Option<bool>, AgentError> {
-        let (effect, _, _) = self.change_mode(mode, ModeSource::SetMode).await?;
+        let (effect, _, _) = self.change_mode(mode, ModeSource::SetMode, &CancellationToken::new()).await?;
         Ok(effect.map(|effect| effect.is_confirmed()))
     }
 
     /// Changes the mode of a session that is open nowhere else (D12).
     pub async fn set_mode_from_command_line(&self, mode: SessionModeId) -> Result<Option<Head>, AgentError> {
-        Ok(self.change_mode(mode, ModeSource::CommandLine).await?.2)
+        Ok(self.change_mode(mode, ModeSource::CommandLine, &CancellationToken::new()).await?.2)
     }
 
     /// Waits until a new session is stored. The first turn reports a failure, because clients drop updates
@@ -367,8 +342,9 @@ impl SessionHandle {
         self.ask(|reply| SessionCommand::AskReason { call, reply }).await.ok()?
     }
 
-    pub async fn replay(&self) -> Result<SessionSnapshot, AgentError> {
-        self.ask(SessionCommand::Replay).await?
+    /// Cancelling the token ends the replay.
+    pub async fn replay(&self, cancel: &CancellationToken) -> Result<SessionSnapshot, AgentError> {
+        self.ask(|reply| SessionCommand::Replay { cancel: cancel.clone(), reply }).await?
     }
 
     /// Undoes the given turn, or the last one that changed something.
@@ -404,18 +380,20 @@ impl SessionHandle {
         &self,
         option: SessionConfigId,
         value: SessionConfigOptionValue,
+        cancel: &CancellationToken,
     ) -> Result<SetSessionConfigOptionResponse, AgentError> {
         let text = value.as_value_id().map(|value| Arc::clone(&value.0));
         let (effect, options, head) = match (&*option.0, text) {
             (options::MODE_OPTION, Some(mode)) => {
-                self.change_mode(SessionModeId::new(mode), ModeSource::ConfigOption).await?
+                self.change_mode(SessionModeId::new(mode), ModeSource::ConfigOption, cancel).await?
             }
             (options::MODE_OPTION, None) => {
                 let message = format!("the option {:?} takes the id of a value", &*option.0);
                 return Err(AgentError::invalid_params(message, json!({ "expected": "a string" })));
             }
             _ => {
-                let options = self.ask(|reply| SessionCommand::SetOption { option, value, reply }).await??;
+                let command = |reply| SessionCommand::SetOption { option, value, reply };
+                let options = self.ask_unless_cancelled(cancel, command).await??;
                 (None, options, None)
             }
         };
@@ -446,13 +424,17 @@ impl SessionHandle {
     }
 
     /// Cancels one call that runs. Its end follows as an update.
-    pub async fn cancel_call(&self, call: ToolCallId) -> Result<(), AgentError> {
-        self.ask(|reply| SessionCommand::CancelCall { call, reply }).await?
+    pub async fn cancel_call(&self, call: ToolCallId, cancel: &CancellationToken) -> Result<(), AgentError> {
+        self.ask_unless_cancelled(cancel, |reply| SessionCommand::CancelCall { call, reply }).await?
     }
 
     /// Ends the command of a terminal that works in the background. Its end follows as an update.
-    pub async fn cancel_terminal(&self, terminal: String) -> Result<(), AgentError> {
-        self.ask(|reply| SessionCommand::CancelTerminal { terminal, reply }).await?
+    pub async fn cancel_terminal(
+        &self,
+        terminal: String,
+        cancel: &CancellationToken,
+    ) -> Result<(), AgentError> {
+        self.ask_unless_cancelled(cancel, |reply| SessionCommand::CancelTerminal { terminal, reply }).await?
     }
 
     /// Returns `None` if the session was gone already.
@@ -460,8 +442,13 @@ impl SessionHandle {
         self.ask(SessionCommand::Close).await.ok()
     }
 
-    async fn change_mode(&self, mode: SessionModeId, source: ModeSource) -> ModeOutcome {
-        self.ask(|reply| SessionCommand::SetMode { mode, source, reply }).await?
+    async fn change_mode(
+        &self,
+        mode: SessionModeId,
+        source: ModeSource,
+        cancel: &CancellationToken,
+    ) -> ModeOutcome {
+        self.ask_unless_cancelled(cancel, |reply| SessionCommand::SetMode { mode, source, reply }).await?
     }
 
     /// Posts before the first wait, so the order of the calls stays.
@@ -474,7 +461,27 @@ impl SessionHandle {
         answer.await.map_err(|_| AgentError::SessionDied)
     }
 
+    /// Like [`Self::ask`], but the actor drops the command if the token is cancelled before the actor takes it.
+    async fn ask_unless_cancelled<T>(
+        &self,
+        cancel: &CancellationToken,
+        command: impl FnOnce(oneshot::Sender<T>) -> SessionCommand,
+    ) -> Result<T, AgentError> {
+        let (reply, answer) = oneshot::channel();
+        self.post_with(command(reply), Some(cancel.clone()))?;
+        let died = |_| if cancel.is_cancelled() { AgentError::Cancelled } else { AgentError::SessionDied };
+        answer.await.map_err(died)
+    }
+
     pub(super) fn post(&self, command: SessionCommand) -> Result<(), AgentError> {
+        self.post_with(command, None)
+    }
+
+    fn post_with(
+        &self,
+        command: SessionCommand,
+        cancel: Option<CancellationToken>,
+    ) -> Result<(), AgentError> {
         let slot = match command {
             SessionCommand::Cancel
             | SessionCommand::TakeBack
@@ -487,6 +494,7 @@ impl SessionHandle {
                 AgentError::InvalidRequest(text.into())
             })?),
         };
-        self.commands.send((Box::new(command), slot)).map_err(|_| AgentError::SessionDied)
+        let mail = Mail { command: Box::new(command), slot, cancel };
+        self.commands.send(mail).map_err(|_| AgentError::SessionDied)
     }
 }

@@ -1,5 +1,6 @@
 //! ACP on the wire: plays, transcripts, framing, load and order.
 
+mod cancelled_requests;
 mod clients;
 mod connection;
 mod interleave;

@@ -60,6 +60,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) struct TestClient {
     pub dir: Arc<tempfile::TempDir>,
     pub model: ScriptedModel,
+    pub agent: Arc<Agent>,
     to_agent: Option<mpsc::Sender<Line>>,
     from_agent: mpsc::Receiver<String>,
     server: tokio::task::JoinHandle<()>,
@@ -232,11 +233,12 @@ impl TestClient {
         done.send(()).unwrap();
         let transport = Transport { incoming, outgoing, flushed };
         let stop = CancellationToken::new();
-        let server = RpcServer { transport, agent, client, outgoing: end };
+        let server = RpcServer { transport, agent: Arc::clone(&agent), client, outgoing: end };
         let server = tokio::spawn(rpc::serve(server, setup.grace, stop));
         Self {
             dir,
             model,
+            agent,
             to_agent: Some(to_agent),
             from_agent,
             server,
@@ -321,6 +323,11 @@ impl TestClient {
         let answer = self.next().await;
         assert_eq!(answer["id"], id, "{answer}");
         answer
+    }
+
+    /// True after the first request.
+    pub(crate) fn is_initialized(&self) -> bool {
+        self.next_id > 0
     }
 
     /// Initializes the connection and opens a session. Returns the session's id.
@@ -458,6 +465,7 @@ fn validate(what: &str, value: &Value) {
             ("$/cancel_request", make(schemars::schema_for!(schema::CancelRequestNotification))),
             ("answer to initialize", make(schemars::schema_for!(schema::InitializeResponse))),
             ("answer to authenticate", make(schemars::schema_for!(schema::AuthenticateResponse))),
+            ("answer to logout", make(schemars::schema_for!(schema::LogoutResponse))),
             ("answer to session/new", make(schemars::schema_for!(schema::NewSessionResponse))),
             ("answer to session/prompt", make(schemars::schema_for!(schema::PromptResponse))),
             ("answer to session/set_mode", make(schemars::schema_for!(schema::SetSessionModeResponse))),

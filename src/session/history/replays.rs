@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use crate::acp::SessionModeId;
 use crate::client::{Client, SessionSignal};
@@ -37,11 +38,19 @@ struct RunningReplay {
     cost: Option<u64>,
     title: Option<String>,
     breaks: MessageBreaks,
+    /// Cancelled by the client.
+    cancel: CancellationToken,
     reply: SnapshotReply,
 }
 
 impl Replays {
-    pub(crate) fn begin(&mut self, decider: &Decider, models: &Models, reply: SnapshotReply) {
+    pub(crate) fn begin(
+        &mut self,
+        decider: &Decider,
+        models: &Models,
+        cancel: CancellationToken,
+        reply: SnapshotReply,
+    ) {
         let Decider { policy, log, .. } = decider;
         let mode = log.conversation().first_mode.as_ref().unwrap_or(&policy.mode).clone();
         let selection = models.entering(policy, &mode);
@@ -56,6 +65,7 @@ impl Replays {
             cost: None,
             title: None,
             breaks: MessageBreaks::default(),
+            cancel,
             reply,
         });
     }
@@ -82,6 +92,9 @@ impl Replays {
         send_permit: OwnedSemaphorePermit,
     ) -> Option<(SnapshotReply, Result<(), AgentError>)> {
         let mut replay = self.queue.pop_front()?;
+        if replay.cancel.is_cancelled() {
+            return Some((replay.reply, Err(AgentError::Cancelled)));
+        }
         if replay.page.is_empty() && replay.from < replay.end {
             let Ok(page) = decider.log.page(replay.from).await else {
                 return Some((replay.reply, Err(AgentError::Unreadable)));

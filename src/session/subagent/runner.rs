@@ -8,8 +8,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::relay::{Heartbeat, SubagentOutput, SubagentReport};
 use crate::acp::{ContentBlock, SessionId, StopReason, ToolCallId};
-use crate::session::handle::{EndReason, PromptOptions};
+use crate::session::handle::PromptOptions;
 use crate::session::notes::endings::BackgroundEnd;
+use crate::session::prompt_end::EndReason;
 use crate::session::{DEADLINE, SessionHandle};
 use crate::tool::agent::background::{BackgroundAgent, Finished};
 

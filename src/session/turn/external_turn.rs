@@ -6,7 +6,7 @@ use crate::event::NoticeKind;
 use crate::external_agent::ExternalAgentError;
 use crate::external_agent::session::{PromptOutcome, ReadyAgent};
 use crate::model::{Failure, ModelError};
-use crate::session::handle::EndReason;
+use crate::session::prompt_end::EndReason;
 use crate::session::turn::{Turn, TurnError};
 use crate::workspace::{Changes, Intent, Recorded, recorded_changes};
 

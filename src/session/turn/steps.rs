@@ -12,7 +12,7 @@ use crate::acp::{MessageId, StopReason};
 use crate::conversation::mode_switch::{FoundSwitch, SwitchReader};
 use crate::event::{NoticeKind, SessionEvent};
 use crate::model::{Failure, ModelStop};
-use crate::session::handle::EndReason;
+use crate::session::prompt_end::EndReason;
 
 const REFUSED_AGAIN: &str =
     "\nStopped: the same call was refused again and again. Change the mode, or ask for something else.\n";

@@ -32,14 +32,18 @@ fn prompts(script: &str) -> usize {
     if ["commands", "flood", "limit"].contains(&script) { 1 } else { 5 }
 }
 
-/// Runs a conversation in a new folder.
-fn play(script: &str) -> (Vec<Value>, String) {
+/// Runs a conversation in a new folder, in version 1 or 2 of the protocol.
+fn play(script: &str, version: u8) -> (Vec<Value>, String) {
     let folder = tempfile::tempdir().unwrap();
     let cwd = folder.path().canonicalize().unwrap();
     let request = |id: usize, method: &str, params: Value| {
         format!("{}\n", json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))
     };
-    let mut input = request(1, "initialize", json!({ "protocolVersion": 1, "clientCapabilities": {} }));
+    let initialize = match version {
+        1 => json!({ "protocolVersion": 1, "clientCapabilities": {} }),
+        _ => json!({ "protocolVersion": 2, "info": { "name": "test", "version": "1" } }),
+    };
+    let mut input = request(1, "initialize", initialize);
     input += &request(2, "session/new", json!({ "cwd": cwd, "mcpServers": [] }));
     for id in 3..3 + prompts(script) {
         let prompt = json!([{ "type": "text", "text": "go" }]);
@@ -54,15 +58,30 @@ fn play(script: &str) -> (Vec<Value>, String) {
 }
 
 #[test]
+fn scripts_end_every_turn_in_version_2() {
+    for name in names() {
+        let (lines, _) = play(&name, 2);
+        for id in 1..3 + prompts(&name) {
+            let is_answer = |line: &&Value| line["id"] == id && line.get("method").is_none();
+            let answers: Vec<_> = lines.iter().filter(is_answer).collect();
+            assert_eq!(answers.len(), 1, "{name} {id}");
+            assert!(answers[0]["result"].is_object(), "{name}: {}", answers[0]);
+        }
+        let ends = lines.iter().filter(|line| line["params"]["update"]["stopReason"].is_string());
+        assert_eq!(ends.count(), prompts(&name), "{name}");
+    }
+}
+
+#[test]
 fn scripts_are_deterministic_and_answer_every_prompt() {
     let names = names();
     assert_eq!(names.len(), 14);
     let mut updates = std::collections::BTreeSet::new();
     for name in names {
-        let (lines, text) = play(&name);
+        let (lines, text) = play(&name, 1);
         // The times of commands differ.
         if !["commands", "images"].contains(&name.as_str()) {
-            assert_eq!(play(&name).1, text, "{name}");
+            assert_eq!(play(&name, 1).1, text, "{name}");
         }
         for id in 1..3 + prompts(&name) {
             let is_answer = |line: &&Value| line["id"] == id && line.get("method").is_none();

@@ -255,7 +255,7 @@ pub(super) async fn mode_of_unknown_sessions_cannot_be_changed() {
 
 /// The default is `ask`. The user's file overrides the default, and the command line overrides the file (G6).
 #[test]
-fn default_mode_is_configurable() {
+pub(super) fn default_mode_is_configurable() {
     let dir = tempfile::tempdir().unwrap();
     let settings = dir.path().join(".config/modegate");
     std::fs::create_dir_all(&settings).unwrap();

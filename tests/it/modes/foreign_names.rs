@@ -74,7 +74,7 @@ async fn outcome(mode: &'static str, yaml: &str, name: &str, arguments: Value) -
 }
 
 #[tokio::test]
-async fn other_names_are_refused_in_plan_as_the_tool_itself() {
+pub(super) async fn other_names_are_refused_in_plan_as_the_tool_itself() {
     for (name, given, own, arguments) in writes() {
         let (text, shown, is_changed) = outcome("plan", "", name, given.clone()).await;
         let (own_text, own_shown, _) = outcome("plan", "", own, arguments).await;
@@ -88,7 +88,7 @@ async fn other_names_are_refused_in_plan_as_the_tool_itself() {
 }
 
 #[tokio::test]
-async fn rules_by_name_hold_for_other_names() {
+pub(super) async fn rules_by_name_hold_for_other_names() {
     for (name, given, own, arguments) in writes() {
         let yaml = format!("deny: [{own}]\n");
         let (_, shown, is_changed) = outcome("code", &yaml, name, given).await;
@@ -104,7 +104,7 @@ async fn rules_by_name_hold_for_other_names() {
 }
 
 #[tokio::test]
-async fn questions_and_records_show_the_own_tool() {
+pub(super) async fn questions_and_records_show_the_own_tool() {
     let mut turns = Turns::new(Setup { mode: "ask", ..Setup::default() }).await;
     let given = json!({ "file_path": "new.txt", "content": "x", "explanation": "why" });
     let (questions, _) = turns.call("Write", given, 0).await;
@@ -131,7 +131,7 @@ async fn questions_and_records_show_the_own_tool() {
 
 /// An unknown name gets no tool of another kind.
 #[tokio::test]
-async fn unknown_names_have_no_effect() {
+pub(super) async fn unknown_names_have_no_effect() {
     for (name, expected) in [
         ("create_branch", "Use only the tools"),
         ("Write_All_Files", "Use only the tools"),

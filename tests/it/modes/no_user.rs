@@ -27,7 +27,7 @@ async fn read_outside(mode: &'static str, rules: Rules, name: &str) -> (usize, S
 }
 
 #[tokio::test]
-async fn missing_files_outside_are_no_question() {
+pub(super) async fn missing_files_outside_are_no_question() {
     let hidden = || serde_saphyr::from_str::<RuleTexts>("deny: ['read_file(secret.txt)']").unwrap();
     let outside = "is outside of the session's folders and does not exist";
     for mode in ["plan", "ask", "code"] {
@@ -51,7 +51,7 @@ async fn missing_files_outside_are_no_question() {
 }
 
 #[tokio::test]
-async fn model_learns_which_command_is_always_allowed() {
+pub(super) async fn model_learns_which_command_is_always_allowed() {
     let home = tempfile::tempdir().unwrap();
     for (option, expected) in [(0, false), (1, true)] {
         let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Off));

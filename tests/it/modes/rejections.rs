@@ -10,7 +10,7 @@ fn forms() -> Value {
 }
 
 #[tokio::test]
-async fn rejection_reason_from_a_form_reaches_the_model() {
+pub(super) async fn rejection_reason_from_a_form_reaches_the_model() {
     let picked = |id: &str| json!({ "outcome": { "outcome": "selected", "optionId": id } });
     let write = || json!({ "path": "a.txt", "content": "x" });
     let mut client = EditorClient::new("ask", forms()).await;
@@ -63,7 +63,7 @@ async fn rejection_reason_from_a_form_reaches_the_model() {
 }
 
 #[tokio::test]
-async fn cancel_during_the_reason_form_ends_the_turn() {
+pub(super) async fn cancel_during_the_reason_form_ends_the_turn() {
     let mut client = EditorClient::new("ask", forms()).await;
     let picked = json!({ "outcome": { "outcome": "selected", "optionId": "reject_with_feedback" } });
     client.override_answer("session/request_permission", picked);

@@ -1,11 +1,14 @@
 //! An untrusted project: its files start no program, send nothing and widen no limit, and each refusal names
 //! the reason.
 
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use serde_json::json;
+use serde_json::{Value, json};
+
+use crate::support::over_version_2;
 
 const KEY: &str = "k-never-sent-77";
 
@@ -44,18 +47,62 @@ fn run(dir: &Path, arguments: &[&str]) -> String {
     ];
     let file = dir.join("script.jsonl");
     std::fs::write(&file, script.map(|line| format!("{line}\n")).concat()).unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_modegate"))
-        .args(["--store", "memory", "-p", "go", "--model", &format!("scripted:{}", file.display())])
+    let mut command = Command::new(env!("CARGO_BIN_EXE_modegate"));
+    command
+        .args(["--store", "memory", "--model", &format!("scripted:{}", file.display())])
         .args(arguments)
         .current_dir(dir.join("work"))
         .env_clear()
         .env("HOME", dir.join("home"))
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .env("OPENAI_API_KEY", KEY)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+        .stderr(Stdio::piped());
+    if over_version_2::is_on() {
+        return converse(command, &dir.join("work"));
+    }
+    command.args(["-p", "go", "--output", "stream-json"]);
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let mut texts = String::from_utf8_lossy(&output.stderr).into_owned();
+    for line in String::from_utf8(output.stdout).unwrap().lines() {
+        add_texts(&serde_json::from_str(line).unwrap(), &mut texts);
+    }
+    texts
+}
+
+/// Sends the prompt as a client of version 2, and answers no question. Returns all texts of the agent.
+fn converse(mut command: Command, cwd: &Path) -> String {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut send = |id: i64, method: &str, params: Value| {
+        let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        writeln!(input, "{line}").unwrap();
+    };
+    let mut texts = String::new();
+    send(0, "initialize", json!({ "protocolVersion": 2, "info": { "name": "test", "version": "1" } }));
+    send(1, "session/new", json!({ "cwd": cwd }));
+    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+        let message: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        add_texts(&message, &mut texts);
+        let update = &message["params"]["update"];
+        if message["id"] == 1 {
+            let prompt = json!([{ "type": "text", "text": "go" }]);
+            let params = json!({ "sessionId": message["result"]["sessionId"], "prompt": prompt });
+            send(2, "session/prompt", params);
+        } else if message["method"] == "session/request_permission" || update["stopReason"].is_string() {
+            break;
+        }
+    }
+    drop(input);
+    texts + &String::from_utf8_lossy(&child.wait_with_output().unwrap().stderr)
+}
+
+fn add_texts(value: &Value, texts: &mut String) {
+    match value {
+        Value::String(text) => *texts += &format!("{text}\n"),
+        Value::Array(items) => items.iter().for_each(|item| add_texts(item, texts)),
+        Value::Object(members) => members.values().for_each(|member| add_texts(member, texts)),
+        _ => {}
+    }
 }
 
 fn project() -> tempfile::TempDir {
@@ -67,7 +114,7 @@ fn project() -> tempfile::TempDir {
 }
 
 #[test]
-fn hostile_project_runs_sends_and_widens_nothing() {
+pub(super) fn hostile_project_runs_sends_and_widens_nothing() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     server.set_nonblocking(true).unwrap();
     let port = server.local_addr().unwrap().port().to_string();
@@ -90,7 +137,7 @@ fn hostile_project_runs_sends_and_widens_nothing() {
 }
 
 #[test]
-fn narrowing_project_file_applies_without_trust() {
+pub(super) fn narrowing_project_file_applies_without_trust() {
     let dir = project();
     run(dir.path(), &["--mode", "code"]);
     assert!(dir.path().join("work/PWNED").exists(), "the control: without the file, the command runs");
@@ -103,7 +150,7 @@ fn narrowing_project_file_applies_without_trust() {
 }
 
 #[test]
-fn widening_project_file_applies_only_while_it_is_trusted() {
+pub(super) fn widening_project_file_applies_only_while_it_is_trusted() {
     let dir = project();
     let file = dir.path().join("work/.modegate/modes.yaml");
     std::fs::write(&file, "default_mode: code\n").unwrap();
@@ -125,7 +172,7 @@ fn widening_project_file_applies_only_while_it_is_trusted() {
 }
 
 #[test]
-fn broken_user_file_restricts_to_plan() {
+pub(super) fn broken_user_file_restricts_to_plan() {
     let dir = project();
     let folder = dir.path().join("home/.config/modegate");
     std::fs::create_dir_all(&folder).unwrap();
@@ -140,7 +187,7 @@ fn broken_user_file_restricts_to_plan() {
 }
 
 #[test]
-fn broken_project_file_keeps_max_mode() {
+pub(super) fn broken_project_file_keeps_max_mode() {
     let dir = project();
     let folder = dir.path().join("home/.config/modegate");
     std::fs::create_dir_all(&folder).unwrap();
@@ -151,14 +198,14 @@ fn broken_project_file_keeps_max_mode() {
     .unwrap();
     for text in ["", "permissions: {allow: [shell]}\n"] {
         std::fs::write(dir.path().join("work/.modegate/modes.yaml"), text).unwrap();
-        let output = run(dir.path(), &["--mode", "code", "--max-mode", "locked", "--output", "stream-json"]);
+        let output = run(dir.path(), &["--mode", "code", "--max-mode", "locked"]);
         assert!(!dir.path().join("work/PWNED").exists(), "{output}");
         assert!(output.contains("is not available in locked mode"), "{text}: {output}");
     }
 }
 
 #[test]
-fn headless_plan_is_printed_and_keeps_the_mode() {
+pub(super) fn headless_plan_is_printed_and_keeps_the_mode() {
     let dir = project();
     let script = dir.path().join("plan.jsonl");
     let call =

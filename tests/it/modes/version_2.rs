@@ -42,12 +42,19 @@ run_over_version_2! {
         failed_reply_switches_no_mode,
         unknown_switch_target_is_reported_to_the_model,
         mode_changes_table_has_the_documented_columns,
+        default_mode_is_configurable,
     }
     effects {
         denied_running_effect_ends_before_set_mode_answers,
         running_effects_continue_when_the_new_mode_asks,
         unconfirmed_effect_is_named_to_client_and_model,
         reads_run_in_parallel_and_changes_sequentially,
+    }
+    foreign_names {
+        other_names_are_refused_in_plan_as_the_tool_itself,
+        rules_by_name_hold_for_other_names,
+        questions_and_records_show_the_own_tool,
+        unknown_names_have_no_effect,
     }
     forced_writes {
         forced_writes_change_nothing_in_plan_mode,
@@ -65,6 +72,10 @@ run_over_version_2! {
     matrix {
         offered_tools_run_and_other_tools_have_no_effect,
     }
+    no_user {
+        missing_files_outside_are_no_question,
+        model_learns_which_command_is_always_allowed,
+    }
     plan_exit {
         form_answer_decides_the_plan_exit,
         plan_is_shown_before_the_exit_question,
@@ -77,20 +88,56 @@ run_over_version_2! {
         form_accepted_faster_than_reading_does_not_count,
         no_exit_removes_the_tool_and_in_band_exits,
     }
+    rejections {
+        rejection_reason_from_a_form_reaches_the_model,
+        cancel_during_the_reason_form_ends_the_turn,
+    }
+    stored {
+        stored_session_opens_in_the_listed_mode,
+        newest_mode_change_row_decides_the_mode,
+        unknown_modes_are_logged_by_name,
+        reminders_and_switches_are_logged_at_debug,
+    }
+    untrusted_project {
+        hostile_project_runs_sends_and_widens_nothing,
+        narrowing_project_file_applies_without_trust,
+        widening_project_file_applies_only_while_it_is_trusted,
+        broken_user_file_restricts_to_plan,
+        broken_project_file_keeps_max_mode,
+    }
 }
 
-/// Tests that no client of version 2 could pass, and why.
-const ONLY_VERSION_1: &[(&str, &str)] = &[];
+/// Tests without a client, and why.
+const WITHOUT_CLIENT: &[(&str, &str)] = &[
+    ("in_band_switch_reports_mode_id_and_reason", "the output of a headless run"),
+    ("headless_plan_is_printed_and_keeps_the_mode", "the output of a headless run"),
+];
 
 #[test]
 fn every_test_of_modes_runs_over_version_2() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/modes");
-    for (module, listed) in LISTED {
-        let source = std::fs::read_to_string(folder.join(format!("{module}.rs"))).unwrap();
-        let declared = source.lines().filter_map(|line| line.strip_prefix("pub(super) async fn "));
-        let declared: BTreeSet<&str> = declared.map(|rest| rest.split('(').next().unwrap()).collect();
-        let excluded = ONLY_VERSION_1.iter().map(|(test, _)| *test);
-        let known: BTreeSet<&str> = listed.iter().copied().chain(excluded).collect();
-        assert_eq!(declared.difference(&known).collect::<Vec<_>>(), Vec::<&&str>::new(), "{module}");
+    let mut declared = BTreeSet::new();
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        let module = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        if module == "version_2" {
+            continue;
+        }
+        let source = std::fs::read_to_string(path).unwrap();
+        for (attribute, function) in source.lines().zip(source.lines().skip(1)) {
+            if matches!(attribute, "#[test]" | "#[tokio::test]") {
+                let (_, rest) = function.split_once("fn ").unwrap();
+                declared.insert((module.clone(), rest.split('(').next().unwrap().to_owned()));
+            }
+        }
     }
+    let listed = LISTED
+        .iter()
+        .flat_map(|(module, tests)| tests.iter().map(move |test| ((*module).to_owned(), (*test).to_owned())));
+    let mut expected: BTreeSet<(String, String)> = listed.collect();
+    for (test, _) in WITHOUT_CLIENT {
+        let of_test = declared.iter().find(|(_, declared)| declared == test);
+        expected.insert(of_test.unwrap_or_else(|| panic!("there is no {test}")).clone());
+    }
+    assert_eq!(declared.symmetric_difference(&expected).collect::<Vec<_>>(), Vec::<&(String, String)>::new());
 }

@@ -31,12 +31,12 @@ async fn every_play_runs_as_written() {
     let update = std::env::var_os("UPDATE_EXPECT").is_some();
     let mut failures = Vec::new();
     let files = plays();
-    let standard = standard().await;
+    let standards = [standard().await, standard_2().await];
     assert!(files.len() >= 10, "the plays are gone");
     for file in files {
         let script = std::fs::read_to_string(&file).unwrap();
         let name = file.file_name().unwrap().to_string_lossy().into_owned();
-        let performed = run_play(&name, &script, &standard, update).await;
+        let performed = run_play(&name, &script, &standards, update).await;
         if update {
             std::fs::write(&file, performed).unwrap();
         } else if performed != script {
@@ -54,13 +54,14 @@ pub(crate) fn plays() -> Vec<PathBuf> {
 }
 
 /// Runs a play, and returns its lines with the messages of this run.
-async fn run_play(name: &str, script: &str, standard: &Standard, update: bool) -> String {
+async fn run_play(name: &str, script: &str, standards: &[Standard; 2], update: bool) -> String {
     let mut play = PlayRunner {
         client: None,
         dir: Arc::new(tempfile::tempdir().unwrap()),
         skills: Arc::default(),
         mode: "ask",
-        standard: standard.clone(),
+        standard: standards[0].clone(),
+        standard_2: standards[1].clone(),
         tools: Vec::new(),
         written: Vec::new(),
         update,
@@ -78,7 +79,7 @@ async fn run_play(name: &str, script: &str, standard: &Standard, update: bool) -
             "" | "# " | "#" => {}
             "@ " => play.setting(rest).await.unwrap_or_else(|| fail("no setting")),
             "->" => {
-                let message = input::message(rest).unwrap_or_else(|error| fail(&error));
+                let message = input::message(rest, play.standard.is_v2).unwrap_or_else(|error| fail(&error));
                 let cwd = play.client().cwd();
                 play.client().send_line(&message.replace("$cwd", cwd.to_str().unwrap())).await;
                 play.listen().await;
@@ -131,6 +132,16 @@ async fn standard() -> Standard {
     Standard::new(&initialized, &session, &commands)
 }
 
+/// Like [`standard`], for version 2.
+async fn standard_2() -> Standard {
+    let mut client = TestClient::new();
+    let initialized = client.call("initialize", input::initialize_2()).await;
+    let cwd = client.cwd();
+    let session = client.call("session/new", json!({ "cwd": cwd })).await;
+    client.end().await;
+    Standard::version_2(&initialized, &session)
+}
+
 struct PlayRunner {
     client: Option<TestClient>,
     dir: Arc<tempfile::TempDir>,
@@ -138,6 +149,7 @@ struct PlayRunner {
     mode: &'static str,
     /// Parts of messages that the play does not show in full.
     standard: Standard,
+    standard_2: Standard,
     /// The lists of tools so far. A request that repeats a list prints its number.
     tools: Vec<String>,
     written: Vec<String>,
@@ -157,12 +169,21 @@ impl PlayRunner {
         let words: Vec<_> = words.iter().map(String::as_str).collect();
         match words.as_slice() {
             ["mode", mode] => self.mode = ["ask", "plan", "code"].into_iter().find(|known| known == mode)?,
-            ["full"] => self.standard = Standard::default(),
+            ["version", "2"] => self.standard = self.standard_2.clone(),
+            ["full"] => self.standard = self.standard.full(),
             ["skill", name, body] => {
                 let body: String = serde_json::from_str(body).ok()?;
                 let cwd = self.client().cwd();
                 *self.skills.lock().unwrap() =
                     crate::tools::skills::some(&cwd, &[(name, "What it is for.", &body)]);
+            }
+            ["session"] if self.standard.is_v2 => {
+                let client = self.client();
+                if !client.is_initialized() {
+                    client.call("initialize", input::initialize_2()).await;
+                }
+                let cwd = client.cwd();
+                client.call("session/new", json!({ "cwd": cwd })).await;
             }
             ["session"] => {
                 self.client().session().await;

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -201,6 +202,49 @@ fn deterministic_recording_can_be_replayed() {
     let output = modegate(dir.path(), &["--record", "recording.jsonl"]);
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(fs::read_to_string(&recording).unwrap(), recorded);
+}
+
+/// Records the transcript of version 2, replays the recording, and plays its agent to the recorded client.
+#[test]
+fn recording_of_version_2_can_be_replayed() {
+    let dir = tempfile::tempdir().unwrap();
+    let recording = dir.path().join("recording.jsonl");
+    let model = format!("scripted:{}", folder().join("version_2.model.jsonl").display());
+    let input = fs::File::open(folder().join("version_2.in.jsonl")).unwrap();
+    let arguments = ["--deterministic", "--store", "memory", "--model", &model, "--record"];
+    let status = Command::new(env!("CARGO_BIN_EXE_modegate"))
+        .args(arguments)
+        .arg(&recording)
+        .current_dir(dir.path())
+        .stdin(input)
+        .stdout(Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let output = modegate(dir.path(), &["replay", "recording.jsonl", "--model", &model]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let mut player = Command::new(env!("CARGO_BIN_EXE_modegate"))
+        .args(["replay", "--as-agent"])
+        .arg(&recording)
+        .env("HOME", dir.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut client = player.stdin.take().unwrap();
+    let mut played = BufReader::new(player.stdout.take().unwrap()).lines();
+    for line in fs::read_to_string(&recording).unwrap().lines().skip(1) {
+        let message: Value = serde_json::from_str(line).unwrap();
+        let recorded = message["line"].as_str().unwrap();
+        if message["dir"] == "in" {
+            writeln!(client, "{recorded}").unwrap();
+        } else {
+            let recorded: Value = serde_json::from_str(recorded).unwrap();
+            assert_eq!(serde_json::from_str::<Value>(&played.next().unwrap().unwrap()).unwrap(), recorded);
+        }
+    }
+    drop(client);
+    assert!(player.wait().unwrap().success());
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod errors;
 mod exit_codes;
 mod known_agents;
 mod limits;
+mod methods;
 mod tools;
 
 const WIDTH: usize = 110;

@@ -450,18 +450,29 @@ const SESSION: &[&str] = &[
 
 /// Parts of a module, lowest first, and the other parts of that module that each may name. A part is a file with
 /// the folder beside it.
-const PARTS: [(&str, &[&str]); 13] = [
+const PARTS: [(&str, &[&str]); 14] = [
     ("session/insertion", &[]),
     ("session/event_log", &["session/insertion"]),
     ("session/options", &[]),
+    ("session/prompt_end", &[]),
     ("session/session_snapshot", &[]),
     ("session/mode", &["session/event_log"]),
-    ("session/handle", &["session/insertion", "session/options", "session/session_snapshot"]),
+    (
+        "session/handle",
+        &["session/insertion", "session/options", "session/prompt_end", "session/session_snapshot"],
+    ),
     ("session/notes", &["session/event_log", "session/mode"]),
     ("session/servers", &["session/event_log", "session/mode", "session/notes"]),
     (
         "session/subagent",
-        &["session/event_log", "session/handle", "session/mode", "session/notes", "session/options"],
+        &[
+            "session/event_log",
+            "session/handle",
+            "session/mode",
+            "session/notes",
+            "session/options",
+            "session/prompt_end",
+        ],
     ),
     (
         "session/turn",
@@ -472,6 +483,7 @@ const PARTS: [(&str, &[&str]); 13] = [
             "session/mode",
             "session/notes",
             "session/options",
+            "session/prompt_end",
             "session/servers",
             "session/session_snapshot",
             "session/subagent",
@@ -501,6 +513,7 @@ const PARTS: [(&str, &[&str]); 13] = [
             "session/mode",
             "session/notes",
             "session/options",
+            "session/prompt_end",
             "session/servers",
             "session/session_snapshot",
             "session/subagent",

@@ -2,15 +2,19 @@
 //!
 //! A short form stands for one JSON text. Ids and strings are copied unchanged. An unknown form is an error.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::layout::words;
 
 /// The session of a line without a session.
 pub(crate) const SESSION: &str = "sess_1";
 
+pub(crate) fn initialize_2() -> Value {
+    json!({ "protocolVersion": 2, "info": { "name": "play", "version": "1" }, "capabilities": {} })
+}
+
 /// Returns the JSON of a client's line.
-pub(crate) fn message(text: &str) -> Result<String, String> {
+pub(crate) fn message(text: &str, is_v2: bool) -> Result<String, String> {
     if text.starts_with(['{', '[']) {
         return Ok(text.to_owned());
     }
@@ -31,6 +35,8 @@ pub(crate) fn message(text: &str) -> Result<String, String> {
             let prompt = blocks.join(",");
             method("session/prompt", &format!(r#"{{"sessionId":"{session}","prompt":[{prompt}]}}"#))
         }
+        (Some(_), ["mode", mode]) if is_v2 => set_option_2(session, "mode", mode),
+        (Some(_), ["option", option, value]) if is_v2 => set_option_2(session, option, value),
         (Some(_), ["mode", mode]) => {
             let mode = string(mode);
             method("session/set_mode", &format!(r#"{{"sessionId":"{session}","modeId":{mode}}}"#))
@@ -91,6 +97,12 @@ fn method(name: &str, params: &str) -> String {
     format!(r#""method":"{name}","params":{params}"#)
 }
 
+fn set_option_2(session: &str, option: &str, value: &str) -> String {
+    let (option, value) = (string(option), string(value));
+    let params = format!(r#"{{"sessionId":"{session}","configId":{option},"type":"id","value":{value}}}"#);
+    method("session/set_config_option", &params)
+}
+
 /// A string is a text block. JSON is any other block.
 fn content(block: &str) -> String {
     if block.starts_with('"') { format!(r#"{{"type":"text","text":{block}}}"#) } else { block.to_owned() }
@@ -111,7 +123,7 @@ fn checked(json: String) -> Result<String, String> {
 #[test]
 fn short_forms_of_input() {
     let check = |text: &str, expected: &str| {
-        assert_eq!(message(text).unwrap_or_else(|error| error), expected, "{text}");
+        assert_eq!(message(text, false).unwrap_or_else(|error| error), expected, "{text}");
     };
     let unknown = "unknown form of a message; `raw` sends a line that is not JSON";
     let prompt = |blocks: &str| {
@@ -138,10 +150,15 @@ fn short_forms_of_input() {
     check(r#"$/cancel_request {"requestId":2}"#, r#"{"method":"$/cancel_request","params":{"requestId":2}}"#);
     check(r#"{"id": 1.50}"#, r#"{"id": 1.50}"#);
     check("raw nonsense", "nonsense");
+    let in_version_2 = message("2 mode plan", true).unwrap();
+    assert_eq!(
+        in_version_2,
+        r#"{"id":2,"method":"session/set_config_option","params":{"sessionId":"sess_1","configId":"mode","type":"id","value":"plan"}}"#
+    );
     for wrong in ["nonsense", "1 promt \"x\"", "cancle", "1 prompt", "1 mode", "1 cancel", "list {}"] {
         check(wrong, unknown);
     }
-    assert!(message("1 prompt x").unwrap_err().starts_with("expected value"));
+    assert!(message("1 prompt x", false).unwrap_err().starts_with("expected value"));
     let check = |text: &str, session: &str, expected: &str| {
         let parsed = event(text).unwrap_or_else(|error| (String::new(), error));
         assert_eq!((parsed.0.as_str(), parsed.1.as_str()), (session, expected), "{text}");

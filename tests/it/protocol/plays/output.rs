@@ -5,6 +5,7 @@
 
 #[cfg(test)]
 mod tests;
+mod version_2;
 
 use std::iter::Peekable;
 
@@ -27,9 +28,22 @@ pub(crate) struct Standard {
     modes: String,
     options: String,
     commands: String,
+    /// True for messages of version 2.
+    pub(crate) is_v2: bool,
 }
 
 impl Standard {
+    /// The same without parts to leave out.
+    pub(crate) fn full(&self) -> Self {
+        Self { is_v2: self.is_v2, ..Self::default() }
+    }
+
+    /// Takes the answers to `initialize` and `session/new` of version 2.
+    pub(crate) fn version_2(initialized: &Value, session: &Value) -> Self {
+        let commands = json!({ "params": { "update": session["result"] } });
+        Self { is_v2: true, ..Self::new(initialized, session, &commands) }
+    }
+
     /// Takes the answers to `initialize` and `session/new`, and the update with the commands.
     pub(crate) fn new(initialized: &Value, session: &Value, commands: &Value) -> Self {
         let mut options = session["result"]["configOptions"].clone();
@@ -41,6 +55,7 @@ impl Standard {
             modes: session["result"]["modes"]["availableModes"].to_string(),
             options: options.to_string(),
             commands: commands["params"]["update"]["availableCommands"].to_string(),
+            is_v2: false,
         }
     }
 }
@@ -57,6 +72,7 @@ fn short(message: &Value, standard: &Standard) -> Option<Vec<Row>> {
         let (method, params) = (method.as_str()?, members.next("params")?);
         let known = match (&id, method) {
             (None, "session/update") => update(params, standard),
+            (Some(_), "session/request_permission") if standard.is_v2 => version_2::permission(params),
             (Some(_), "session/request_permission") => permission(params),
             _ => None,
         };
@@ -68,7 +84,8 @@ fn short(message: &Value, standard: &Standard) -> Option<Vec<Row>> {
             None => return None,
         }
     } else if let Some(value) = members.next("result") {
-        vec![result(value, standard).unwrap_or_else(|| vec!["result".to_owned(), value.to_string()])]
+        let form = if standard.is_v2 { version_2::result(value, standard) } else { result(value, standard) };
+        vec![form.unwrap_or_else(|| vec!["result".to_owned(), value.to_string()])]
     } else {
         vec![error(members.next("error")?)?]
     };
@@ -82,8 +99,9 @@ fn update(params: &Value, standard: &Standard) -> Option<Vec<Row>> {
     let session = session(params.next("sessionId")?)?;
     let value = params.next("update")?;
     params.end()?;
-    let mut rows =
-        known_update(value, standard).unwrap_or_else(|| vec![vec!["update".to_owned(), value.to_string()]]);
+    let form = if standard.is_v2 { version_2::update(value, standard) } else { None };
+    let form = form.or_else(|| known_update(value, standard));
+    let mut rows = form.unwrap_or_else(|| vec![vec!["update".to_owned(), value.to_string()]]);
     rows[0].splice(0..0, session);
     Some(rows)
 }
@@ -255,7 +273,14 @@ fn permission(params: &Value) -> Option<Vec<Row>> {
     call.end()?;
     let mut rows = vec![is_pending.then_some(first)?];
     rows.extend(content);
-    for option in params.next("options")?.as_array()? {
+    rows.extend(permission_options(params.next("options")?)?);
+    params.end()?;
+    Some(rows)
+}
+
+fn permission_options(options: &Value) -> Option<Vec<Row>> {
+    let mut rows = Vec::new();
+    for option in options.as_array()? {
         let mut option = Members::of(option)?;
         let (id, name) = (word(option.next("optionId")?)?, quoted(option.next("name")?)?);
         let kind = word(option.next("kind")?)?;
@@ -266,7 +291,6 @@ fn permission(params: &Value) -> Option<Vec<Row>> {
         }
         rows.push(row);
     }
-    params.end()?;
     Some(rows)
 }
 
@@ -353,7 +377,8 @@ fn options(value: &Value, standard: &Standard) -> Option<Row> {
     let mut row = vec!["options".to_owned()];
     for option in rest.as_array_mut()? {
         let current = option.get_mut("currentValue")?.take();
-        row.push(format!("{}={}", word(&option["id"])?, word(&current)?));
+        let id = option.get("id").or_else(|| option.get("configId"))?;
+        row.push(format!("{}={}", word(id)?, word(&current)?));
     }
     has_text(&rest, &standard.options).then_some(row)
 }

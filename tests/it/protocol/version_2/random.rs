@@ -76,15 +76,17 @@ fn request(seed: &mut u64, session: &str, cwd: &std::path::Path) -> (&'static st
     }
 }
 
-/// Error codes that the method may have here.
+/// Error codes that the method may have here. Each request may be cancelled.
 fn codes(method: &str) -> &'static [i64] {
     match method {
-        // The session is closed, the ninth prompt waits, or a cancel came first.
+        // The session is closed, or the ninth prompt waits.
         "session/prompt" => &[-32002, -32600, -32800],
         // The session is closed, or another request opens or closes it.
-        "session/set_config_option" | "tool_call/cancel" | "terminal/cancel" => &[-32002, -32600, -32602],
-        "session/resume" | "session/close" => &[-32600],
-        _ => &[],
+        "session/set_config_option" | "tool_call/cancel" | "terminal/cancel" => {
+            &[-32002, -32600, -32602, -32800]
+        }
+        "session/resume" | "session/close" => &[-32600, -32800],
+        _ => &[-32800],
     }
 }
 
@@ -93,6 +95,7 @@ struct Seen {
     open: HashMap<i64, OpenRequest>,
     sessions: HashMap<String, SeenSession>,
     replays: usize,
+    cancelled: usize,
 }
 
 impl Seen {
@@ -146,6 +149,7 @@ impl Seen {
         seen.open_replays -= usize::from(replays);
         if let Some(code) = message["error"]["code"].as_i64() {
             assert!(codes(method).contains(&code), "{method}: {message}");
+            self.cancelled += usize::from(code == -32800);
             return;
         }
         match method {
@@ -196,6 +200,10 @@ async fn every_request_is_answered_once_and_after_its_state() {
         let id = client.request(method, params).await;
         seen.sessions.entry(session.clone()).or_default().open_replays += usize::from(replays);
         seen.open.insert(id, OpenRequest { method, session: session.clone(), replays, key });
+        if next(&mut state).is_multiple_of(10) {
+            let cancelled = id - i64::try_from(next(&mut state) % 3).unwrap();
+            client.notify("$/cancel_request", json!({ "requestId": cancelled })).await;
+        }
         while seen.open.len() >= WINDOW {
             let message = client.next().await;
             if let Some(answer) = seen.take(&message) {
@@ -210,6 +218,7 @@ async fn every_request_is_answered_once_and_after_its_state() {
         }
     }
     assert!(seen.replays > 10, "{} replays", seen.replays);
+    assert!(seen.cancelled > 100, "{} cancelled requests", seen.cancelled);
     let marks: usize = seen.sessions.values().map(|session| session.replay_marks).sum();
     assert_eq!(marks, 0, "one mark for each replay");
     let inserted: usize = seen.sessions.values().map(|session| session.inserted.len()).sum();

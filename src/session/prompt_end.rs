@@ -1,0 +1,54 @@
+//! How a turn ended, for the caller of the prompt.
+
+use tokio::sync::oneshot;
+
+use crate::acp::{MessageId, StopReason};
+use crate::chain::Head;
+
+/// End of a turn. The caller keeps this value until the answer is on its way, because dropping it starts the
+/// next prompt.
+#[derive(Debug)]
+pub struct PromptEnd {
+    pub reason: EndReason,
+    pub head: Option<Head>,
+    /// `None` if the prompt was for the model.
+    pub command: Option<CommandEnd>,
+    pub(super) _ack: oneshot::Sender<()>,
+}
+
+/// Why a turn ended. More exact than ACP's stop reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndReason {
+    Stop(StopReason),
+    /// The same call was refused again and again.
+    RefusedAgain,
+    /// The model repeated the same calls with the same results. The turn ends with a question.
+    Looping,
+    /// The model gave no answer to repeated requests.
+    NoAnswer,
+    /// The external agent was ended, because the new mode denies its process.
+    ModeChanged,
+}
+
+impl EndReason {
+    pub fn stop_reason(self) -> StopReason {
+        match self {
+            Self::Stop(reason) => reason,
+            Self::RefusedAgain | Self::Looping | Self::NoAnswer | Self::ModeChanged => StopReason::EndTurn,
+        }
+    }
+}
+
+impl From<StopReason> for EndReason {
+    fn from(reason: StopReason) -> Self {
+        Self::Stop(reason)
+    }
+}
+
+/// End of a slash command that Modegate itself answers.
+#[derive(Debug, Clone)]
+pub struct CommandEnd {
+    /// The notice with the command's answer.
+    pub answer: MessageId,
+    pub has_failed: bool,
+}
