@@ -5,6 +5,7 @@ import sys
 import time
 from pathlib import Path
 
+import scenarios
 from scenarios import DONE, GREETING
 
 SCENARIO, PROJECT, CLIENT = os.environ["SCENARIO"], os.environ["PROJECT"], os.environ["CLIENT"]
@@ -25,6 +26,25 @@ def wait(what, is_met, seen=lambda: "", seconds=30):
 def read():
     """Takes the time that a person takes at least to read a question. A faster answer to a plan does not count."""
     time.sleep(1)
+
+
+def conversation():
+    """What passed between the client and Modegate so far."""
+    return scenarios.read(sorted(Path(PROJECT).parent.glob("wire-*.jsonl")))
+
+
+def until_prompted():
+    """Until Modegate has the prompt: what the client shows of a turn can be gone before anybody looks."""
+    wait("the prompt", lambda: conversation().prompts)
+
+
+def until_mode(mode):
+    """Until Modegate has changed the mode: clients show it earlier."""
+    wait(f"{mode} mode", lambda: conversation().mode == mode)
+
+
+def until_ended():
+    wait("the end of the turn", lambda: conversation().stops)
 
 
 def until_started():

@@ -7,11 +7,11 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from browser import Browser
-from driver import CLIENT, LAST_TEXT, PROJECT, SCENARIO, read, until_started, wait
+from driver import (CLIENT, LAST_TEXT, PROJECT, SCENARIO, read, until_ended, until_mode, until_prompted,
+                    until_started, wait)
 
 FOLDER = Path(PROJECT).parent
 NOTEBOOK = """import marimo
@@ -90,15 +90,14 @@ def set_plan(browser):
     browser.click(f"{PANEL} [role=combobox]")
     browser.click("[role=option]", "Plan")
     browser.wait("plan mode", lambda: browser.find(f"{PANEL} [role=combobox]", "Plan"))
-    # marimo shows the mode before it has asked for it.
-    time.sleep(1)
+    until_mode("plan")
 
 
 def submit(browser, text):
     browser.click(f"{PANEL} .cm-content")
     browser.type(text)
     browser.press("Enter", 13)
-    until_shown(browser, "Stop")
+    until_prompted()
 
 
 def answer(browser, text):
@@ -119,7 +118,7 @@ def steps(browser):
     elif SCENARIO == "cancel":
         until_started()
         answer(browser, "Stop")
-        return time.sleep(2)
+        return until_ended()
     elif SCENARIO == "mode-under-permission":
         until_shown(browser, "Permission Request")
         set_plan(browser)

@@ -130,7 +130,9 @@ def read(recordings):
     """Reads recordings in the order in which their processes began."""
     seen = Conversation()
     for number, recording in enumerate(recordings):
-        for line in recording.read_text().splitlines()[1:]:
+        # Modegate may be writing the last line.
+        complete = recording.read_text().rpartition("\n")[0]
+        for line in complete.splitlines()[1:]:
             entry = json.loads(line)
             message = json.loads(entry["line"])
             note_message(seen, message, (number, str(message.get("id"))), entry["dir"] == "out")

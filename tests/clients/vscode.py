@@ -1,20 +1,23 @@
-"""Performs a scenario in VS Code (code-server) with the ACP extension that is the argument, and prints its chat. The
-screen is in `screen.png` beside the project."""
+"""Performs a scenario in VS Code (code-server) with the ACP extension that is the argument, and prints its chat.
+Beside the project, `asked.png` is the screen before an answer, and `screen.png` that at the end."""
 
 import json
 import os
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 
 from browser import Browser
-from driver import LAST_TEXT, PROJECT, SCENARIO, read, until_started, wait
+from driver import (LAST_TEXT, PROJECT, SCENARIO, conversation, read, until_ended, until_mode, until_prompted,
+                    until_started, wait)
+from scenarios import DONE
 
 FOLDER = Path(PROJECT).parent
-VSCODE = Path(os.environ["VSCODE_DIR"])
+ANSWERS = {"permission-allowed": "allow", "permission-refused": "reject", "plan-exit-accepted": "code",
+           "plan-exit-refused": "stay"}
+VSCODE = Path(os.environ["VSCODE"])
 EXTENSION = sys.argv[1]
 # Views of extensions are frames within frames, of the same origin.
 DOCUMENTS = """(() => {
@@ -29,30 +32,34 @@ DOCUMENTS = """(() => {
   add(document, 0, 0);
   return all;
 })()"""
-# As in browser.py, in all frames.
+# As in browser.py, in all frames. The text of an input is its value.
 FIND = f"""((selector, text) => {{
-  let place = null;
+  const isMatch = (element) =>
+    element.getClientRects().length && (element.value || element.innerText).includes(text);
   for (const {{ content, x, y }} of {DOCUMENTS}) {{
-    for (const element of content.querySelectorAll(selector)) {{
+    const element = [...content.querySelectorAll(selector)].find(isMatch);
+    if (element) {{
       const box = element.getBoundingClientRect();
-      if (!place && box.width && (!text || element.innerText.includes(text))) {{
-        place = {{ x: x + box.x + box.width / 2, y: y + box.y + box.height / 2 }};
-      }}
+      return {{ x: x + box.x + box.width / 2, y: y + box.y + box.height / 2 }};
     }}
   }}
-  return place;
+  return null;
 }})"""
 TEXT = f"{DOCUMENTS}.map(({{ content }}) => content.body ? content.body.innerText : '').join('\\n')"
+PALETTE = ".quick-input-widget .quick-input-filter input"
 ROWS = "[...document.querySelectorAll('.quick-input-list .monaco-list-row')].map((row) => row.innerText)"
 # The editor looks for commands on the PATH of a login shell.
 AGENT = {"command": os.environ["AGENT"], "args": []}
+# ACP Chat starts the first agent that it can, and believes that it has those of npm.
+UNAVAILABLE = [{"id": agent, "name": agent, "command": "no-such-program", "args": []}
+               for agent in ("claude-code", "codex")]
 SETTINGS = {
     "workbench.startupEditor": "none",
     "chat.disableAIFeatures": True,
     "telemetry.telemetryLevel": "off",
     "window.restoreWindows": "none",
     "acp.agents": {"Modegate": AGENT},
-    "vscode-acp-chat.customAgents": [{"id": "modegate", "name": "Modegate", **AGENT}],
+    "vscode-acp-chat.customAgents": [{"id": "modegate", "name": "Modegate", **AGENT}, *UNAVAILABLE],
     "vscode-acp-chat.antigravity.enabled": False,
 }
 
@@ -74,18 +81,26 @@ class Workbench(Browser):
         return any(text in row for row in self.evaluate(ROWS))
 
     def run_command(self, title):
-        """Commands of an extension exist only once it is active. Escape would cancel a turn, too."""
+        """Commands of an extension exist only once VS Code has read it."""
         def is_found():
             self.press("F1", 112)
-            time.sleep(0.5)
+            self.wait("the palette", lambda: self.find(PALETTE))
             self.type(title)
-            time.sleep(2)
+            self.wait(title, lambda: any(map(self.has_row, (title, "similar commands", "No matching commands"))))
             if not self.has_row(title):
+                # In the chat, Escape would cancel the turn.
                 self.press("Escape", 27)
             return self.has_row(title)
 
+        self.wait("the workbench", lambda: self.find(".statusbar-item"))
         self.wait(title, is_found)
-        self.press("Enter", 13)
+        self.pick(title)
+
+    def fill(self, selector, text):
+        """Types into an input."""
+        self.click(selector)
+        self.type(text)
+        self.wait(text, lambda: self.find(selector, text))
 
     def pick(self, text):
         self.wait(text, lambda: self.has_row(text))
@@ -102,6 +117,7 @@ def show_question(window):
 class AcpClient:
     """Extension of formulahendry: questions are lists at the top."""
 
+    answers, last_texts = ANSWERS, {}
     options = {"allow": "Allow", "reject": "Reject", "code": "Implement in Code mode", "stay": "Keep planning"}
 
     def open(self, window):
@@ -109,11 +125,10 @@ class AcpClient:
         window.pick("Modegate")
         window.wait("a connection", lambda: window.find(".statusbar-item", "ACP: Modegate"))
         window.run_command("ACP: Open Chat Panel")
-        window.wait("the chat", lambda: window.find("#promptInput"))
+        window.wait("the chat", lambda: window.find("#inputArea:not(.disabled) #promptInput:enabled"))
 
     def submit(self, window, text):
-        window.click("#promptInput")
-        window.type(text)
+        window.fill("#promptInput", text)
         window.press("Enter", 13)
 
     def set_plan(self, window):
@@ -121,7 +136,6 @@ class AcpClient:
         window.wait("the input", lambda: window.find(".quick-input-title", "Set Agent Mode"))
         window.type("plan")
         window.press("Enter", 13)
-        window.until_shown("Plan")
 
     def answer(self, window, option):
         window.wait("a question", lambda: window.has_row(self.options[option]))
@@ -129,9 +143,10 @@ class AcpClient:
         window.pick(self.options[option])
 
     def cancel(self, window):
-        window.click("#sendStopBtn")
+        window.click("#sendStopBtn.stop")
 
     def load(self, window):
+        self.open(window)
         window.run_command("ACP: Refresh Sessions")
         window.click(".pane-body .monaco-list-row", "Modegate")
         window.press("ArrowRight", 39)
@@ -139,26 +154,24 @@ class AcpClient:
 
 
 class AcpChat:
-    """Extension of sonct1: questions are in the chat, those about plans as forms."""
+    """Extension of sonct1: questions are in the chat, those about plans and of the model as forms."""
 
+    answers, last_texts = ANSWERS | {"question": "german"}, {"question": DONE}
     options = {"allow": "Allow Once: Allow", "reject": "Reject Once: Reject", "code": "Implement in Code mode",
-               "stay": "Keep planning"}
+               "stay": "Keep planning", "german": "German"}
 
     def open(self, window):
+        # A notification would cover the list of modes.
+        window.run_command("Notifications: Toggle Do Not Disturb Mode")
         window.run_command("ACP: Start Chat")
         window.wait("the chat", lambda: window.find("#input"))
+        # Otherwise the first prompt begins the session.
         window.run_command("ACP: Select Agent")
         window.pick("Modegate")
         window.wait("a session", lambda: window.find("#mode-dropdown .selected-label"))
 
     def submit(self, window, text):
-        def is_typed():
-            window.click("#input")
-            if not window.find("#input", text):
-                window.type(text)
-            return window.find("#input", text)
-
-        window.wait(text, is_typed)
+        window.fill("#input", text)
         window.press("Enter", 13)
 
     def set_plan(self, window):
@@ -166,38 +179,60 @@ class AcpChat:
         window.click("#mode-dropdown .dropdown-item", "Plan")
 
     def answer(self, window, option):
-        window.until_shown(self.options[option])
+        text = self.options[option]
+        window.wait(text, lambda: window.find("button, label", text))
         show_question(window)
-        if option in ("allow", "reject"):
-            return window.click("button", self.options[option])
-        window.click("label", self.options[option])
-        window.click("button", "Submit")
+        window.click("button, label", text)
+        if option not in ("allow", "reject"):
+            window.click("button", "Submit")
 
     def cancel(self, window):
         window.click("#stop")
 
+    def load(self, window):
+        """VS Code opens its view again, and the view its session."""
+        window.wait("a session", lambda: window.find("#mode-dropdown .selected-label"))
 
-EXTENSIONS = {"acp-client": AcpClient, "acp-chat": AcpChat}
+
+class VsCodeAcp:
+    """Extension of omercnet: starts only agents that it knows, and accepts every question."""
+
+    answers, last_texts = {}, {"plan-exit-accepted": "Plan mode stays."}
+
+    def open(self, window):
+        window.run_command("ACP: Start Chat")
+        window.wait("a connection", lambda: window.find("#status-text", "Connected"))
+
+    def submit(self, window, text):
+        window.fill("#input", text)
+        window.press("Enter", 13)
+
+
+EXTENSIONS = {"acp-client": AcpClient, "acp-chat": AcpChat, "vscode-acp": VsCodeAcp}
+
+
+def set_plan(window, extension):
+    extension.set_plan(window)
+    until_mode("plan")
 
 
 def steps(window, extension):
     extension.open(window)
     if SCENARIO == "mode-idle":
-        extension.set_plan(window)
+        set_plan(window, extension)
     extension.submit(window, "write it")
+    until_prompted()
     if SCENARIO == "mode-mid-turn":
         until_started()
-        extension.set_plan(window)
+        set_plan(window, extension)
     elif SCENARIO == "cancel":
         until_started()
         extension.cancel(window)
-        return time.sleep(3)
-    elif SCENARIO.startswith("permission"):
-        extension.answer(window, "allow" if SCENARIO == "permission-allowed" else "reject")
-    elif SCENARIO.startswith("plan-exit"):
-        extension.answer(window, "stay" if SCENARIO == "plan-exit-refused" else "code")
+        return until_ended()
+    elif SCENARIO in extension.answers:
+        extension.answer(window, extension.answers[SCENARIO])
     # The chat numbers a list.
-    window.until_shown(LAST_TEXT.removeprefix("2. "))
+    window.until_shown(extension.last_texts.get(SCENARIO, LAST_TEXT.removeprefix("2. ")))
 
 
 def free_port():
@@ -213,6 +248,12 @@ def start_server(port):
     command = [VSCODE / "code-server", "--auth", "none", "--bind-addr", f"127.0.0.1:{port}", "--user-data-dir", user,
                "--extensions-dir", VSCODE / "extensions" / EXTENSION, "--disable-telemetry", "--disable-update-check",
                "--disable-workspace-trust", PROJECT]
+    if EXTENSION == "vscode-acp":
+        # An agent that it knows, and looks for on the PATH of a login shell.
+        agent = Path(FOLDER, "bin/opencode")
+        agent.write_text(f"#!/bin/sh\nexec '{AGENT['command']}'\n")
+        agent.chmod(0o755)
+        Path(os.environ["HOME"], ".profile").write_text(f"PATH={FOLDER}/bin:$PATH\n")
     log = open(FOLDER / "code-server.txt", "w")
     subprocess.Popen([str(part) for part in command], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     address = f"http://127.0.0.1:{port}"
@@ -236,10 +277,10 @@ def main():
         print(window.text())
         if SCENARIO == "load":
             window.open(address)
-            extension.open(window)
-            print("\f")
             extension.load(window)
+            wait("the loading", lambda: conversation().opened[-1] != "session/new", window.text)
             window.until_shown(LAST_TEXT)
+            print("\f")
             print(window.text())
     finally:
         window.screenshot(FOLDER / "screen.png")
