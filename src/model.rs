@@ -216,6 +216,22 @@ pub struct ModelRequest {
     pub trace: Option<Arc<TraceContext>>,
 }
 
+impl ModelRequest {
+    /// Keys of the images, oldest first.
+    pub fn image_keys(&self) -> Vec<u64> {
+        let blocks = self.messages.iter().flat_map(|message| &message.blocks);
+        let images =
+            blocks.filter_map(|block| if let Block::Image(image) = block { Some(image.key()) } else { None });
+        images.collect()
+    }
+
+    /// True if the last message has results of tools.
+    pub fn follows_results(&self) -> bool {
+        let last = self.messages.last();
+        last.is_some_and(|last| last.blocks.iter().any(|block| matches!(block, Block::ToolResult { .. })))
+    }
+}
+
 /// Part of a streamed reply. Texts and thoughts arrive in pieces.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ModelEvent {
@@ -271,6 +287,8 @@ pub enum ModelStop {
     Refusal,
     /// The reply filled the model's context.
     ContextFull,
+    /// The reply has nothing, although results of tools came before it.
+    Empty,
 }
 
 impl ModelStop {

@@ -15,7 +15,10 @@ pub enum ImageRefusal {
     Image,
 }
 
-const OF_MODEL: [&str; 10] = [
+/// Words that need no `image` beside them.
+const OF_TEXT_MODELS: [&str; 3] = ["multimodal", "multi-modal", "mmproj"];
+
+const OF_MODEL: [&str; 9] = [
     "not support image",
     "support image input",
     "images are not supported",
@@ -23,7 +26,6 @@ const OF_MODEL: [&str; 10] = [
     "image inputs are not",
     "not accept image",
     "only supported by",
-    "multimodal",
     "unknown variant",
     "not a vision",
 ];
@@ -32,6 +34,9 @@ impl ImageRefusal {
     /// `None` if the error is not about images.
     pub fn of(error: &str) -> Option<Self> {
         let error = error.to_ascii_lowercase();
+        if OF_TEXT_MODELS.iter().any(|words| error.contains(words)) {
+            return Some(Self::Model);
+        }
         if !error.contains("image") {
             return None;
         }
@@ -100,6 +105,12 @@ mod tests {
             ("No endpoints found that support image input", Some(ImageRefusal::Model)),
             ("unknown variant `image_url`, expected `text`", Some(ImageRefusal::Model)),
             ("This model does not support images.", Some(ImageRefusal::Model)),
+            ("qwen3 is not a multimodal model", Some(ImageRefusal::Model)),
+            (
+                "image input is not supported - hint: you may need to provide the mmproj",
+                Some(ImageRefusal::Model),
+            ),
+            ("Input should be a valid string", None),
             ("Invalid 'tools'", None),
         ] {
             assert_eq!(ImageRefusal::of(error), expected, "{error}");

@@ -16,7 +16,7 @@ use super::known::ModelFacts;
 use super::provider_error::{IMAGE, ProviderError, Rejection, Retry, redact};
 use super::wire::framing::{FrameReader, Framing, Unreadable};
 use super::wire::{Ask, Decode};
-use super::{Block, Failure, ModelError, ModelEvent, ModelRequest, ModelStop, Reply};
+use super::{Failure, ModelError, ModelEvent, ModelRequest, ModelStop, Reply};
 use crate::http::{Http, HttpError, Post, Response};
 use crate::text::shorten;
 
@@ -57,7 +57,7 @@ pub struct Route {
 pub fn reply(route: Route, request: &ModelRequest) -> Reply {
     let Route { http, endpoint, facts, is_described, busy_limit } = route;
     let name = request.model.parts().map_or("", |(_, name)| name).to_owned();
-    let images = images(request);
+    let images = request.image_keys();
     let left_out_images = endpoint.learnt.refused_images(&name, &images);
     let mut asking = PendingReply {
         http,
@@ -70,6 +70,7 @@ pub fn reply(route: Route, request: &ModelRequest) -> Reply {
         images,
         left_out_images,
         probe: None,
+        suspects_images: false,
         body: bytes::Bytes::new(),
         phase: RemotePhase::Ask,
         attempts: 0,
@@ -81,6 +82,7 @@ pub fn reply(route: Route, request: &ModelRequest) -> Reply {
         buffered: Vec::new(),
         ready: VecDeque::new(),
         has_output: false,
+        follows_results: request.follows_results(),
     };
     asking.write();
     if !is_described && !asking.endpoint.is_official && asking.body.len() > LOOKED_UP_BEYOND {
@@ -90,14 +92,6 @@ pub fn reply(route: Route, request: &ModelRequest) -> Reply {
     }
     stream::unfold(asking, |mut asking| async move { asking.next().await.map(|event| (event, asking)) })
         .boxed()
-}
-
-/// Keys of the images of a request, oldest first.
-fn images(request: &ModelRequest) -> Vec<u64> {
-    let blocks = request.messages.iter().flat_map(|message| &message.blocks);
-    let images =
-        blocks.filter_map(|block| if let Block::Image(image) = block { Some(image.key()) } else { None });
-    images.collect()
 }
 
 struct PendingReply {
@@ -114,6 +108,8 @@ struct PendingReply {
     left_out_images: Vec<u64>,
     /// Present while the request is repeated without some images.
     probe: Option<ImageProbe>,
+    /// The request was repeated without its new images, after an error that names no cause.
+    suspects_images: bool,
     body: bytes::Bytes,
     phase: RemotePhase,
     attempts: u32,
@@ -131,6 +127,8 @@ struct PendingReply {
     ready: VecDeque<Result<ModelEvent, ModelError>>,
     /// Output was passed on, which rules out a retry.
     has_output: bool,
+    /// The request ends with results of tools.
+    follows_results: bool,
 }
 
 enum RemotePhase {
@@ -225,7 +223,8 @@ impl PendingReply {
             let (left_out, accepted): (Vec<u64>, Vec<u64>) =
                 self.images.iter().partition(|image| self.left_out_images.contains(*image));
             // Images beyond the number that a model takes are left out without a fault of their own.
-            let refused = if self.probe.is_some() { left_out } else { Vec::new() };
+            let has_cause = self.probe.is_some() || self.suspects_images;
+            let refused = if has_cause { left_out } else { Vec::new() };
             self.endpoint.learnt.note_images(&self.name, accepted, refused);
         }
         let (frames, decoder) = (FrameReader::new(self.framing), self.endpoint.wire.decoder());
@@ -262,7 +261,8 @@ impl PendingReply {
         let status = response.status();
         let wait = wait(&response);
         let body = self.redact(&response.text().await);
-        if matches!(status, 400 | 404 | 413 | 422) && self.leave_out_images(&body) {
+        // llama.cpp answers 500 if the model takes no images.
+        if matches!(status, 400 | 404 | 413 | 422 | 500 | 501) && self.leave_out_images(&body) {
             self.attempts -= 1;
             self.write();
             return Ok(());
@@ -287,7 +287,42 @@ impl PendingReply {
             }
             self.endpoint.learnt.note_excess(&self.name, *excess);
         }
+        if matches!(status, 400 | 422)
+            && problem.error.failure == Failure::Other
+            && self.leave_out_new_images(&body)
+        {
+            self.attempts -= 1;
+            self.write();
+            return Ok(());
+        }
         Err(problem)
+    }
+
+    /// Leaves out the images that the server has not taken before, once. An error that names no cause may be about
+    /// them, and would come again with each later request of the session. False if there are none.
+    fn leave_out_new_images(&mut self, error: &str) -> bool {
+        if self.suspects_images || self.probe.is_some() || self.without.contains(&IMAGE) {
+            return false;
+        }
+        let accepted = self.endpoint.learnt.accepted_images(&self.name);
+        let new = self
+            .images
+            .iter()
+            .filter(|image| !accepted.contains(*image) && !self.left_out_images.contains(image));
+        let new: Vec<u64> = new.copied().collect();
+        if new.is_empty() {
+            return false;
+        }
+        self.suspects_images = true;
+        self.left_out_images.extend(new);
+        self.tell_left_out(error);
+        true
+    }
+
+    fn tell_left_out(&mut self, error: &str) {
+        let host = &self.endpoint.host;
+        let reason = format!("{host} refuses an image, which is left out: {}", shorten(error.trim(), 200));
+        self.ready.push_back(Ok(ModelEvent::Waiting { reason, wait: Duration::ZERO }));
     }
 
     /// Leaves out the images that the server may have refused. False if the error is not about images, or if
@@ -318,10 +353,7 @@ impl PendingReply {
             }
         }
         if is_first {
-            let host = &self.endpoint.host;
-            let reason =
-                format!("{host} refuses an image, which is left out: {}", shorten(error.trim(), 200));
-            self.ready.push_back(Ok(ModelEvent::Waiting { reason, wait: Duration::ZERO }));
+            self.tell_left_out(error);
         }
         true
     }
@@ -347,10 +379,15 @@ impl PendingReply {
                     self.ready.extend(self.buffered.drain(..).map(Ok));
                 }
                 ModelEvent::Usage(usage) if usage.size == 0 => usage.size = self.facts.context,
-                ModelEvent::Stop(ModelStop::Done) if !self.has_output => {
-                    let text = "the model returned an empty reply".into();
-                    let error = ModelError { failure: Failure::NoAnswer, text };
-                    return Err(ProviderError { error, retry: Retry::Later });
+                ModelEvent::Stop(stop @ ModelStop::Done) if !self.has_output => {
+                    if !self.follows_results {
+                        let text = "the model returned an empty reply".into();
+                        let error = ModelError { failure: Failure::NoAnswer, text };
+                        return Err(ProviderError { error, retry: Retry::Later });
+                    }
+                    // The same request would get the same reply: the model sees nothing left to say.
+                    *stop = ModelStop::Empty;
+                    self.phase = RemotePhase::Finished;
                 }
                 ModelEvent::Stop(_) => self.phase = RemotePhase::Finished,
                 ModelEvent::ProviderState(_) | ModelEvent::Usage(_) | ModelEvent::Waiting { .. } => {}

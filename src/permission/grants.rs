@@ -111,6 +111,12 @@ impl Grants {
         self.allowed.insert((mode.to_owned(), scope));
     }
 
+    /// The answers that always reject.
+    #[must_use]
+    pub fn rejections(&self) -> Self {
+        Self { allowed: HashSet::new(), rejected: self.rejected.clone() }
+    }
+
     pub fn reject(&mut self, mode: &str, scope: Scope) {
         self.rejected.insert((mode.to_owned(), scope));
     }

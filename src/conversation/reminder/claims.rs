@@ -255,7 +255,7 @@ impl fmt::Display for ReminderClaim {
                 f.write_str("Calls that would change anything other than files are refused.")
             }
             Self::Refused(these) => write!(f, "Refused: {}.", these.text),
-            Self::Asked(these) => write!(f, "The user is asked before: {}.", these.text),
+            Self::Asked(these) => write!(f, "Unless already allowed, the user is asked before: {}.", these.text),
             Self::Unanswered(these) => write!(
                 f,
                 "Nobody can be asked in this run, so these are refused: {}. Do what you can without them, and say what is left.",

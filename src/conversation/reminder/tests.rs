@@ -88,7 +88,7 @@ fn code_has_no_reminder_without_a_switch() {
     );
     assert_eq!(
         reminder("ask", Some("code")).unwrap(),
-        "<system-reminder>\nThe user's session has switched from code mode to ask mode.\nThe user is asked before: \
+        "<system-reminder>\nThe user's session has switched from code mode to ask mode.\nUnless already allowed, the user is asked before: \
          changing files, shell, fetch, changing memories, MCP tools that may change something, mcp__s__look. Allowed in the \
          session's folders without asking: reading and searching, shell_read_only.\n</system-reminder>"
     );
@@ -113,8 +113,8 @@ fn reminder_without_a_user_names_the_refused_calls() {
         compose(&inputs).unwrap()
     };
     let refused = "Nobody can be asked in this run, so these are refused: changing files, shell, fetch,";
-    assert!(text(false).contains(refused) && !text(false).contains("The user is asked"), "{}", text(false));
-    assert!(text(true).contains("The user is asked before: changing files, shell, fetch,"), "the control");
+    assert!(text(false).contains(refused) && !text(false).contains("the user is asked"), "{}", text(false));
+    assert!(text(true).contains("the user is asked before: changing files, shell, fetch,"), "the control");
 }
 
 #[test]

@@ -130,6 +130,8 @@ impl Requests {
         let above = decider.policy.ancestry.tighter_than(mode);
         let tools: Vec<CallFacts> = context.tools.all().iter().map(|tool| tool.spec().facts()).collect();
         let modes: Vec<&str> = context.modes.iter().map(|mode| mode.id.as_str()).collect();
+        // An answer that allows must not change the text: the reminder would move, and providers' caches with it.
+        let grants = decider.policy.grants.rejections();
         let inputs = reminder::Inputs {
             mode: above.as_deref().unwrap_or(mode),
             reader: if decider.policy.ancestry.parent.is_some() {
@@ -141,7 +143,7 @@ impl Requests {
             is_attended: context.capabilities.answers,
             notes,
             ceilings: &decider.policy.ceilings(),
-            grants: &decider.policy.grants,
+            grants: &grants,
             tools: &tools,
             modes: &modes,
         };

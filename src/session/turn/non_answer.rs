@@ -15,7 +15,7 @@ pub(super) enum NonAnswer {
     Cut { calls: Vec<String>, has_text: bool },
     /// The reply filled the context.
     ContextFull { calls: Vec<String> },
-    /// Thoughts or blanks only.
+    /// Thoughts or blanks only, or nothing at all.
     Wordless,
     /// The reply has a call in its text, which must not run for this reason.
     WrittenCall(Cow<'static, str>),
@@ -28,6 +28,7 @@ impl NonAnswer {
             ModelStop::Refusal => None,
             ModelStop::MaxTokens => Some(Self::Cut { calls, has_text: step.has_words }),
             ModelStop::ContextFull => Some(Self::ContextFull { calls }),
+            ModelStop::Empty => Some(Self::Wordless),
             ModelStop::Done if !calls.is_empty() => Some(Self::Cut { calls, has_text: step.has_words }),
             ModelStop::Done if !step.calls.is_empty() => None,
             ModelStop::Done => match &step.unclear_call {
@@ -58,8 +59,8 @@ impl NonAnswer {
                 did_not_run(calls)
             ),
             Self::Wordless => {
-                "Your reply above has no words, so the user got no answer, and nothing ran. Answer in words, \
-                               or call a tool."
+                "Your last reply had no words, so the user got no answer, and nothing ran. Answer in words, or \
+                 call a tool."
                     .into()
             }
             Self::WrittenCall(reason) => format!(

@@ -135,6 +135,42 @@ async fn request_has_at_most_a_hundred_images() {
     client.end().await;
 }
 
+/// An error without a cause would come again with each request of the session.
+#[tokio::test]
+async fn unexplained_error_leaves_out_the_images_that_are_new() {
+    let answer = || Reply::stream(provider_streams::text("openai", "Seen."));
+    for (status, message) in [
+        (422, "Input should be a valid string: messages.1.content"),
+        (400, "qwen3 is not a multimodal model"),
+        (500, "image input is not supported - hint: you may need to provide the mmproj"),
+    ] {
+        let error = || Reply::error(status, &json!({ "error": { "message": message } }).to_string());
+        let (mut client, server) = asking("openai", Setup::default(), [error(), answer(), answer()]).await;
+        let session = client.session().await;
+        for images in [&[BAD][..], &[]] {
+            let messages = look(&mut client, &session, images).await;
+            assert_eq!(
+                messages.last().unwrap()["result"]["stopReason"],
+                "end_turn",
+                "{message}: {messages:#?}"
+            );
+        }
+        assert_eq!(sent(&server), [vec![BAD], vec![], vec![]], "{message}");
+        client.end().await;
+    }
+    let error = || refusal("Input should be a valid string: messages.1.content");
+    let (mut client, server) = asking("openai", Setup::default(), [answer(), error(), error()]).await;
+    let session = client.session().await;
+    look(&mut client, &session, &[GOOD]).await;
+    let messages = look(&mut client, &session, &[]).await;
+    assert!(
+        messages.last().unwrap()["error"].is_object(),
+        "an image that was taken is not the cause: {messages:#?}"
+    );
+    assert_eq!(sent(&server), [vec![GOOD], vec![GOOD]]);
+    client.end().await;
+}
+
 /// Returns a grey PNG image without compression and checksums.
 fn png(width: u32, height: u32) -> Vec<u8> {
     let row = [&[0], vec![0x40; width as usize].as_slice()].concat();

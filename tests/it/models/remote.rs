@@ -369,6 +369,31 @@ async fn temporary_provider_errors_are_retried_visibly() {
     assert_eq!(server.requests().len(), 5);
 }
 
+/// The same request would get the same reply.
+#[tokio::test]
+async fn empty_reply_after_results_is_answered_with_a_note() {
+    let empty = "data: {\"type\":\"message_start\",\"message\":{}}\n\ndata: {\"type\":\"message_stop\"}\n\n";
+    let call = provider_streams::reply("anthropic", "", &[("c1", "find_files", json!({ "pattern": "*" }))]);
+    let replies = [
+        Reply::stream(call),
+        Reply::stream(empty),
+        Reply::stream(provider_streams::text("anthropic", "Done.")),
+    ];
+    let (mut client, server) = asking("anthropic", Setup::default(), replies).await;
+    let session = client.session().await;
+    let id = client.prompt(&session, "find").await;
+    let messages = client.until_answer(id).await;
+    assert_eq!(messages.last().unwrap()["result"]["stopReason"], "end_turn", "{messages:#?}");
+    let requests = server.requests();
+    assert_eq!(requests.len(), 3);
+    invariants::check("anthropic", &requests[2].body());
+    assert!(
+        requests[2].text.contains("Your last reply had no words")
+            && !requests[1].text.contains("had no words")
+    );
+    client.end().await;
+}
+
 #[tokio::test]
 async fn permanent_errors_keep_partial_output() {
     let whole = String::from_utf8(provider_streams::text("openai", "Half")).unwrap();

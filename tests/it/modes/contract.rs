@@ -169,7 +169,7 @@ pub(super) async fn every_request_in_ask_names_asked_and_free_calls() {
         seen.push(reminders(&request).concat());
     }
     client.end().await;
-    let text = "<system-reminder>\nAsk mode is on.\nThe user is asked before: changing files, fetch, changing memories, \
+    let text = "<system-reminder>\nAsk mode is on.\nUnless already allowed, the user is asked before: changing files, fetch, changing memories, \
         shell. Allowed in the session's folders without asking: reading and searching, shell_read_only.\n\
         </system-reminder>";
     assert_eq!(seen, [text, text]);

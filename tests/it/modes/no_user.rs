@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use modegate::model::{Block, ModelRequest};
 use modegate::permission::rules::{RuleTexts, Rules};
 use modegate::process::shell::Sandbox;
 use modegate::tool::Toolset;
@@ -48,6 +49,32 @@ pub(super) async fn missing_files_outside_are_no_question() {
     let denied = serde_saphyr::from_str::<RuleTexts>("deny: ['read_file(/**/gone.txt)']").unwrap();
     let (questions, result) = read_outside("code", denied.compile(true).unwrap(), "gone.txt").await;
     assert!(questions == 0 && !result.contains("does not exist"), "rules come first: {result}");
+}
+
+/// Providers have cached what follows the reminder.
+#[tokio::test]
+pub(super) async fn reminder_stays_in_its_place_after_an_answer_that_always_allows() {
+    let mut turns = Turns::new(Setup { mode: "ask", ..Setup::default() }).await;
+    let write = json!({ "path": "a.txt", "content": "x" });
+    let (questions, _) = turns.call("write_file", write, 1).await;
+    assert_eq!(questions.len(), 1);
+    let place = |request: &ModelRequest| {
+        let places = request.messages.iter().enumerate().flat_map(|(message, content)| {
+            let blocks = content.blocks.iter().enumerate();
+            blocks.filter_map(move |(block, content)| match content {
+                Block::Reminder(text) => Some((message, block, text.clone())),
+                _ => None,
+            })
+        });
+        places.collect::<Vec<_>>()
+    };
+    let requests = turns.client.model.requests(&turns.session);
+    let places: Vec<_> = requests.iter().map(place).collect();
+    assert!(
+        places.len() > 1 && places[0].len() == 1 && places.iter().all(|place| *place == places[0]),
+        "{places:?}"
+    );
+    turns.client.end().await;
 }
 
 #[tokio::test]

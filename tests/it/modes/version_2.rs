@@ -75,6 +75,7 @@ run_over_version_2! {
     no_user {
         missing_files_outside_are_no_question,
         model_learns_which_command_is_always_allowed,
+        reminder_stays_in_its_place_after_an_answer_that_always_allows,
     }
     plan_exit {
         form_answer_decides_the_plan_exit,
