@@ -189,7 +189,7 @@ impl Agent {
         self.model_catalog().await.map(drop)
     }
 
-    /// True if the client was told that it can call `logout`.
+    /// True if the answer to `initialize` has announced `logout`.
     pub fn offers_logout(&self) -> bool {
         self.registry().offers_logout
     }

@@ -16,8 +16,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::acp::{
-    RequestPermissionRequest, RequestPermissionResponse, SessionId, SessionNotification, SessionUpdate,
-    ToolCallLocation, Update,
+    ElicitationId, RequestPermissionRequest, RequestPermissionResponse, SessionId, SessionNotification,
+    SessionUpdate, ToolCallLocation, Update,
 };
 use crate::text::shorten;
 pub use known_clients::{AutomaticConsent, ClientDisplay, KnownClient, known_client};
@@ -50,6 +50,8 @@ pub enum Outgoing {
     },
     /// Answers to this request are ignored from now on.
     Withdraw(u64),
+    /// The user has finished at the address of a question.
+    ElicitationCompleted(ElicitationId),
     /// Delays what follows until sent or dropped, so that events are stored before the client sees them.
     Barrier(oneshot::Receiver<()>),
     Answer {
@@ -185,6 +187,10 @@ impl Client {
     pub fn replay(&self, session_id: SessionId, update: Update, send_permit: Option<OwnedSemaphorePermit>) {
         let notification = SessionNotification { session_id, update: self.adapted(update) };
         let _ = self.outgoing.send(Outgoing::Replayed(notification, send_permit));
+    }
+
+    pub fn complete_elicitation(&self, id: ElicitationId) {
+        let _ = self.outgoing.send(Outgoing::ElicitationCompleted(id));
     }
 
     fn adapted(&self, mut update: Update) -> Update {

@@ -350,6 +350,9 @@ async fn take<O: Write, P: Write>(
             let _ = reply.send(Err(ClientError::Gone));
             Ok(())
         }
-        Outgoing::Answer { .. } | Outgoing::Withdraw(_) | Outgoing::Signal(..) => Ok(()),
+        Outgoing::Answer { .. }
+        | Outgoing::Withdraw(_)
+        | Outgoing::ElicitationCompleted(_)
+        | Outgoing::Signal(..) => Ok(()),
     }
 }

@@ -21,7 +21,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::acp::{CancelRequestNotification, RequestId, SessionNotification};
+use crate::acp::{
+    CancelRequestNotification, CompleteElicitationNotification, RequestId, SessionNotification,
+};
 use crate::agent::Agent;
 use crate::client::{Client, ClientEnd, ClientError, Outgoing};
 use crate::error::{AgentError, says_not_found};
@@ -381,6 +383,11 @@ impl Connection {
                 }
                 let params = CancelRequestNotification::new(RequestId::Number(id.cast_signed()));
                 Some(json_rpc::call_line(None, dispatch::CANCEL_REQUEST, &params))
+            }
+            Outgoing::ElicitationCompleted(id) => {
+                // Both versions have the same form.
+                let params = CompleteElicitationNotification::new(id);
+                Some(json_rpc::call_line(None, "elicitation/complete", &params))
             }
             // `next_outgoing` handles barriers.
             Outgoing::Barrier(_) => None,

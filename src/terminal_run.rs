@@ -278,7 +278,7 @@ impl<W: Write> Run<'_, W> {
                 control.send_all(&TerminalReport::Closed(number));
                 Ok(())
             }
-            Outgoing::Answer { .. } | Outgoing::Signal(..) => Ok(()),
+            Outgoing::Answer { .. } | Outgoing::ElicitationCompleted(_) | Outgoing::Signal(..) => Ok(()),
         }
     }
 

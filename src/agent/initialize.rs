@@ -75,8 +75,8 @@ pub(super) fn logs_in_in_a_terminal(client: &AcpClientCapabilities) -> bool {
     client.auth.terminal || has_meta(client, TERMINAL_META)
 }
 
-/// Only clients that announce a login get `logout`, so that the others see what they saw before. A wrapped agent has its
-/// own login.
+/// Only clients that announce a login get `logout`: the answer to others stays as it was. A wrapped agent has its own
+/// login.
 pub(super) fn offers_logout(request: &InitializeRequest, host: &HostSettings) -> bool {
     host.wrapped.is_none() && logs_in_in_a_terminal(&request.client_capabilities)
 }

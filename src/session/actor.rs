@@ -227,8 +227,8 @@ impl Actor {
             ActorEvent::Turn(TurnEvent::Acked) => Box::pin(self.start_next()).await,
             ActorEvent::Server(event) => {
                 let is_running = self.turns.is_running();
-                let question =
-                    SessionServers::handle(event, is_running, &mut self.notes, &mut self.decider.log);
+                let (notes, log) = (&mut self.notes, &mut self.decider.log);
+                let question = self.servers.handle(event, is_running, notes, log);
                 if let Some(question) = question {
                     let (is_cancelled, gate) = (self.turns.is_cancelled(), &mut self.gate);
                     self.servers.ask(question, is_cancelled, gate, &mut self.decider, &self.client_io);

@@ -18,7 +18,7 @@ use crate::text::plain;
 use crate::tool::Toolset;
 use crate::tool::client_io::ClientIo;
 use crate::tool::mcp::{
-    MAX_WHY, ServerEvent, ServerPhase, ServerQuestion, ServerStatus, cannot_be_used, name_of_questions,
+    Form, MAX_WHY, ServerEvent, ServerPhase, ServerQuestion, ServerStatus, cannot_be_used, name_of_questions,
 };
 
 /// Maximum tool names per sentence.
@@ -26,6 +26,9 @@ const MAX_NAMES: usize = 8;
 
 /// Maximum questions per turn, for all servers together.
 const MAX_QUESTIONS: u32 = 20;
+
+/// Maximum addresses of a session whose completion is passed on.
+const MAX_ADDRESSES: usize = 100;
 
 /// Maximum notices queued between turns.
 const MAX_REPORTED: usize = 20;
@@ -35,11 +38,13 @@ pub(super) struct SessionServers {
     events: Option<mpsc::UnboundedReceiver<ServerEvent>>,
     /// Last turn in which servers asked the user, and their number of questions.
     questions: (u64, u32),
+    /// Open addresses: the server's part of tool names, and the id of the question.
+    addresses: Vec<(String, String)>,
 }
 
 impl SessionServers {
     pub(super) fn new(events: Option<mpsc::UnboundedReceiver<ServerEvent>>) -> Self {
-        Self { events, questions: (0, 0) }
+        Self { events, questions: (0, 0), addresses: Vec::new() }
     }
 
     /// Cancel-safe: a dropped call loses no event.
@@ -49,6 +54,7 @@ impl SessionServers {
 
     /// Reports an event to the user and the model. Returns a question that a server asks the user.
     pub(super) fn handle(
+        &mut self,
         event: ServerEvent,
         is_turn_running: bool,
         notes: &mut Notes,
@@ -72,6 +78,13 @@ impl SessionServers {
             }
             ServerEvent::Note(text) => text,
             ServerEvent::Elicitation(question) => return Some(question),
+            ServerEvent::ElicitationCompleted { part, id } => {
+                let is_known = |(asking, address): &mut (String, String)| *asking == part && *address == id;
+                for (_, id) in self.addresses.extract_if(.., is_known) {
+                    log.client().complete_elicitation(id.into());
+                }
+                return None;
+            }
             ServerEvent::Over { server, why } => cannot_be_used(&server, &why),
         };
         let text = format!("{text}\n\n");
@@ -108,6 +121,11 @@ impl SessionServers {
                 decider.record_denial(active.call.clone(), facts.tool, rule);
                 return drop(reply.send(Err(message)));
             }
+        }
+        if let Form::Address { id, .. } = &form
+            && self.addresses.len() < MAX_ADDRESSES
+        {
+            self.addresses.push((part, id.clone()));
         }
         let client_io = client_io.for_call(&active.call);
         tokio::spawn(async move {

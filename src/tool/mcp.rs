@@ -21,7 +21,7 @@ pub use fault::{MAX_WHY, cannot_be_used};
 pub use login::{LoginOptions, Logins, StoredLogin};
 pub(super) use names::is_pattern_of_servers;
 pub use names::name_of_questions;
-pub use question::ServerQuestion;
+pub use question::{Form, ServerQuestion};
 use server::Server;
 pub use server_event::ServerEvent;
 pub use task::ServerPhase;

@@ -462,6 +462,7 @@ fn validate(what: &str, value: &Value) {
             ("terminal/kill", make(schemars::schema_for!(schema::KillTerminalRequest))),
             ("terminal/release", make(schemars::schema_for!(schema::ReleaseTerminalRequest))),
             ("elicitation/create", make(schemars::schema_for!(schema::CreateElicitationRequest))),
+            ("elicitation/complete", make(schemars::schema_for!(schema::CompleteElicitationNotification))),
             ("$/cancel_request", make(schemars::schema_for!(schema::CancelRequestNotification))),
             ("answer to initialize", make(schemars::schema_for!(schema::InitializeResponse))),
             ("answer to authenticate", make(schemars::schema_for!(schema::AuthenticateResponse))),

@@ -76,6 +76,11 @@ def prompt(id, words, more):
         ask("session/request_permission", permission, "same")
         ask("session/request_permission", permission, "same")
         chunk(outcome("same")); chunk(outcome("same"))
+    elif what == "visits":
+        address = {"mode": "url", "message": "Log in", "url": "https://example.com", "elicitationId": "e1"}
+        chunk(outcome(ask("elicitation/create", address)))
+        for name in ("unknown", "e1", "e1"): say({"method": "elicitation/complete", "params": {"elicitationId": name}})
+        chunk("done")
     elif what == "withdraw":
         q = ask("session/request_permission", permission)
         say({"method": "$/cancel_request", "params": {"requestId": q}})

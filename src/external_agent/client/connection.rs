@@ -17,8 +17,8 @@ use super::messages::{self, PeerMessage};
 use super::requests::{self, RequestRefusal, SessionIds};
 use super::state::AgentState;
 use crate::acp::{
-    CancelNotification, LoadSessionResponse, NewSessionResponse, SessionId, SessionUpdate,
-    SetSessionConfigOptionResponse,
+    CancelNotification, ElicitationId, ElicitationMode, LoadSessionResponse, NewSessionResponse, SessionId,
+    SessionUpdate, SetSessionConfigOptionResponse,
 };
 use crate::client::{Client, ClientCapabilities, ClientError, ClientRequest};
 use crate::json_rpc;
@@ -82,6 +82,8 @@ pub(super) struct AgentConnection {
     answers: FuturesUnordered<Answering>,
     waiting: Option<SessionUpdate>,
     ignored_lines: usize,
+    /// Elicitations at addresses whose completion the agent has not told.
+    addresses: Vec<ElicitationId>,
 }
 
 impl AgentConnection {
@@ -112,6 +114,7 @@ impl AgentConnection {
             answers: FuturesUnordered::new(),
             waiting: None,
             ignored_lines: 0,
+            addresses: Vec::new(),
         };
         tokio::spawn(connection.run(BufReader::with_capacity(READ, stdio.from), command_queue, program));
         (commands, watcher)
@@ -211,6 +214,11 @@ impl AgentConnection {
                 let refusal = RequestRefusal::new(requests::CANCELLED, "the request was withdrawn");
                 return self.answer(id.get(), &Err(refusal));
             }
+            PeerMessage::ElicitationCompleted(id) => match self.addresses.iter().position(|open| *open == id)
+            {
+                Some(at) => self.client.complete_elicitation(self.addresses.swap_remove(at)),
+                None => self.note("it completes an unknown elicitation", line),
+            },
             PeerMessage::Invalid(why) => self.note(why, line),
         }
         None
@@ -313,6 +321,12 @@ impl AgentConnection {
             Err(refusal) => return self.answer(id.get(), &Err(refusal)),
         };
         let is_permission = matches!(request, ClientRequest::RequestPermission(_));
+        if let ClientRequest::CreateElicitation(request) = &request
+            && let ElicitationMode::Url(address) = &request.mode
+            && self.addresses.len() < MAX_OPEN_REQUESTS
+        {
+            self.addresses.push(address.elicitation_id.clone());
+        }
         let (reply, answer) = oneshot::channel();
         let client_request = self.client.forward(request, reply);
         let id = id.get().to_owned();

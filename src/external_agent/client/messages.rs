@@ -5,13 +5,14 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::acp::SessionUpdate;
+use crate::acp::{CompleteElicitationNotification, ElicitationId, SessionUpdate};
 use crate::json_rpc::{self, Incoming};
 
 #[derive(Debug)]
 pub(super) enum PeerMessage<'a> {
     Update { session: Cow<'a, str>, update: Box<SessionUpdate> },
     Cancelled(&'a RawValue),
+    ElicitationCompleted(ElicitationId),
     Request { id: &'a RawValue, method: Cow<'a, str>, params: &'a str },
     Response { id: u64, outcome: Result<&'a RawValue, &'a RawValue> },
     Invalid(&'static str),
@@ -66,6 +67,12 @@ fn notification<'a>(method: &str, params: &'a str) -> PeerMessage<'a> {
             Ok(CancelParams { request_id }) => PeerMessage::Cancelled(request_id),
             Err(_) => PeerMessage::Invalid("it cancels a request without naming it"),
         },
+        "elicitation/complete" => match serde_json::from_str(params) {
+            Ok(CompleteElicitationNotification { elicitation_id, .. }) => {
+                PeerMessage::ElicitationCompleted(elicitation_id)
+            }
+            Err(_) => PeerMessage::Invalid("it completes an elicitation without naming it"),
+        },
         _ => PeerMessage::Invalid("it is an unknown notification"),
     }
 }
@@ -80,6 +87,7 @@ mod tests {
             let seen = match read(line.as_bytes()) {
                 PeerMessage::Update { session, .. } => format!("update {session}"),
                 PeerMessage::Cancelled(id) => format!("withdrawn {id}"),
+                PeerMessage::ElicitationCompleted(id) => format!("completed {id}"),
                 PeerMessage::Request { id, method, params } => format!("request {id} {method} {params}"),
                 PeerMessage::Response { id, outcome } => format!("answer {id} {outcome:?}"),
                 PeerMessage::Invalid(_) => "nothing".into(),
@@ -98,6 +106,8 @@ mod tests {
         check(r#"{"id":-1,"method":"a/b"}"#, "request -1 a/b {}");
         check(r#"{"id":null,"method":"a/b"}"#, "nothing");
         check(r#"{"method":"$/cancel_request","params":{"requestId":"x"}}"#, r#"withdrawn "x""#);
+        check(r#"{"method":"elicitation/complete","params":{"elicitationId":"e"}}"#, "completed e");
+        check(r#"{"method":"elicitation/complete","params":{}}"#, "nothing");
         check(r#"{"id":7,"result":null}"#, "answer 7 Ok");
         check(r#"{"id":7,"result":{},"error":null}"#, "answer 7 Ok");
         check(r#"{"id":7,"error":{"code":1,"message":"m"}}"#, "answer 7 Err");

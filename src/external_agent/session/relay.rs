@@ -125,6 +125,10 @@ impl ExternalAgentRelay {
                     )
                 }
                 Some(Outgoing::Withdraw(number)) => self.pass(Relayed::Closed((self.start, number)), None),
+                Some(Outgoing::ElicitationCompleted(id)) => {
+                    self.client.complete_elicitation(id);
+                    true
+                }
                 // The agent's connection sends none of these.
                 Some(Outgoing::Answer { .. } | Outgoing::Barrier(_) | Outgoing::Signal(..)) => true,
                 None => break,

@@ -78,7 +78,11 @@ impl V2Encoder {
                 return [mark].into_iter().chain(self.end_replay(session)).collect();
             }
             // Without a mark.
-            SessionSignal::ReplayFailed => return self.end_replay(session),
+            SessionSignal::ReplayFailed => {
+                let held = self.end_replay(session);
+                self.forget_idle(session);
+                return held;
+            }
             // Part of the answer, after a replay.
             SessionSignal::StateRequested => return vec![self.state(session)],
             SessionSignal::Closed => {
@@ -212,6 +216,15 @@ impl V2Encoder {
         }
     }
 
+    /// The session may not exist.
+    fn forget_idle(&mut self, session: &SessionId) {
+        let is_idle =
+            |view: &SessionView| !view.is_running && view.replays == 0 && view.background.is_empty();
+        if self.sessions.get(session).is_some_and(is_idle) {
+            self.sessions.remove(session);
+        }
+    }
+
     fn view(&mut self, session: &SessionId) -> &mut SessionView {
         self.sessions.entry(session.clone()).or_default()
     }
@@ -267,4 +280,26 @@ fn line(session: &SessionId, update: v2::SessionUpdate) -> String {
         "session/update",
         &v2::UpdateSessionNotification::new(session.0.clone(), update),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_replay_of_an_unknown_session_leaves_nothing() {
+        let mut encoder = V2Encoder::default();
+        for number in 0..3 {
+            let session = SessionId::new(format!("sess_{number}"));
+            assert!(encoder.signal(&session, SessionSignal::ReplayRequested).is_empty());
+            assert!(encoder.signal(&session, SessionSignal::ReplayFailed).is_empty());
+        }
+        assert!(encoder.sessions.is_empty());
+        // The control: a session that runs stays known.
+        let session = SessionId::new("sess_9");
+        encoder.signal(&session, SessionSignal::TurnBegan);
+        encoder.signal(&session, SessionSignal::ReplayRequested);
+        encoder.signal(&session, SessionSignal::ReplayFailed);
+        assert_eq!(encoder.sessions.len(), 1);
+    }
 }

@@ -173,7 +173,10 @@ impl SubagentRelay {
                     self.pass(SubagentReport::Withdraw { call: self.call.clone(), number })
                 }
                 // A sub-agent has no connection, the parent stores updates first, and its turn goes on.
-                Outgoing::Answer { .. } | Outgoing::Barrier(_) | Outgoing::Signal(..) => continue,
+                Outgoing::Answer { .. }
+                | Outgoing::Barrier(_)
+                | Outgoing::ElicitationCompleted(_)
+                | Outgoing::Signal(..) => continue,
             };
             self.update_heartbeat(!answers.is_empty(), &open);
             if !passed {

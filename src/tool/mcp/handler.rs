@@ -9,9 +9,9 @@ use std::sync::Arc;
 use rmcp::ErrorData;
 use rmcp::handler::client::progress::ProgressDispatcher;
 use rmcp::model::{
-    ClientCapabilities as McpClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult,
-    ElicitationCapability, FormElicitationCapability, Implementation, ListRootsResult, LoggingLevel,
-    LoggingMessageNotificationParam, ProgressNotificationParam, Root, RootsCapabilities,
+    ClientCapabilities as McpClientCapabilities, ClientConfig, CustomNotification, ElicitRequestParams,
+    ElicitResult, ElicitationCapability, FormElicitationCapability, Implementation, ListRootsResult,
+    LoggingLevel, LoggingMessageNotificationParam, ProgressNotificationParam, Root, RootsCapabilities,
     UrlElicitationCapability,
 };
 use rmcp::service::{NotificationContext, RequestContext, RoleClient};
@@ -76,6 +76,20 @@ impl rmcp::ClientHandler for Handler {
             answer = answer => answer.map_err(|_| session_ended())?.map_err(refused)?,
         };
         Ok(question::into_result(answer))
+    }
+
+    async fn on_custom_notification(
+        &self,
+        notification: CustomNotification,
+        _: NotificationContext<RoleClient>,
+    ) {
+        let id = notification.params.as_ref().and_then(|params| params["elicitationId"].as_str());
+        if let ("notifications/elicitation/complete", Some(id)) = (notification.method.as_str(), id) {
+            // The session may have ended.
+            let _ = self
+                .events
+                .send(ServerEvent::ElicitationCompleted { part: self.part.to_string(), id: id.to_owned() });
+        }
     }
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {

@@ -11,6 +11,12 @@ pub enum ServerEvent {
     ClaimsMore(String),
     Note(String),
     Elicitation(ServerQuestion),
+    /// The user has finished at the address of a question.
+    ElicitationCompleted {
+        /// The server's part of tool names.
+        part: String,
+        id: String,
+    },
     Over {
         server: String,
         why: String,

@@ -23,7 +23,7 @@ enum Expected {
     Error,
     /// In version 1, a cancelled prompt has a stop reason.
     StopReason,
-    /// The request is carried out at once, or has begun and cannot be undone.
+    /// The request has no wait, or has begun and cannot be undone.
     Result,
 }
 

@@ -124,6 +124,26 @@ async fn login_is_needed_after_a_logout() {
 }
 
 #[tokio::test]
+async fn initial_options_are_ignored_in_both_versions() {
+    for (request, version) in [(json!({ "protocolVersion": 1 }), 1), (initialize(), 2)] {
+        for (is_in_meta, expected) in [(false, "ask"), (true, "plan")] {
+            let mut client = TestClient::with(setup("ask"));
+            client.call("initialize", request.clone()).await;
+            let mut params = json!({ "cwd": client.cwd(), "mcpServers": [] });
+            if is_in_meta {
+                params["_meta"] = json!({ "modegate/mode": "plan" });
+            } else {
+                params["configOptions"] = json!([{ "configId": "mode", "type": "id", "value": "plan" }]);
+            }
+            let answer = client.call("session/new", params).await;
+            let mode = &answer["result"]["configOptions"][0]["currentValue"];
+            assert_eq!(mode, expected, "version {version}");
+            client.end().await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn invalid_servers_and_cursors_of_replays_are_rejected() {
     let mut client = TestClient::with(setup("ask"));
     client.call("initialize", initialize()).await;

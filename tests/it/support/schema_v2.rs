@@ -16,6 +16,7 @@ pub(crate) fn validate(what: &str, value: &Value) {
             ("session/update", make(schemars::schema_for!(schema::UpdateSessionNotification))),
             ("session/request_permission", make(schemars::schema_for!(schema::RequestPermissionRequest))),
             ("elicitation/create", make(schemars::schema_for!(schema::CreateElicitationRequest))),
+            ("elicitation/complete", make(schemars::schema_for!(schema::CompleteElicitationNotification))),
             ("$/cancel_request", make(schemars::schema_for!(schema::CancelRequestNotification))),
             ("answer to initialize", make(schemars::schema_for!(schema::InitializeResponse))),
             ("answer to auth/login", make(schemars::schema_for!(schema::LoginAuthResponse))),

@@ -110,6 +110,7 @@ impl RunningAgent {
                 format!("asked {method}")
             }
             Outgoing::Withdraw(id) => format!("withdrawn {id}"),
+            Outgoing::ElicitationCompleted(id) => format!("completed {id}"),
             Outgoing::Answer { .. } | Outgoing::Barrier(_) | Outgoing::Signal(..) => {
                 panic!("nobody was asked")
             }
@@ -180,6 +181,23 @@ async fn updates_arrive_in_order_before_the_prompt_answer() {
     assert_eq!(running.agent.over().await, "it was stopped");
     let (gone, _) = running.prompt("say 1").await;
     assert_eq!(gone, Err(ExternalAgentError::Ended("it was stopped".into())));
+}
+
+#[tokio::test]
+async fn completion_of_an_address_is_passed_on_once() {
+    let folders = AgentFolders::new();
+    let capabilities = ClientCapabilities { answers: true, urls: true, ..ClientCapabilities::default() };
+    let request = StartRequest { capabilities, ..folders.peer("plain") };
+    let mut running = folders.start(request).await.unwrap();
+    let (_, messages) = running
+        .prompt_and("visits", |running, message, _| {
+            if message.starts_with("asked") {
+                running.answer(Ok(json!({ "action": "accept" })));
+            }
+        })
+        .await;
+    let expected = ["asked elicitation/create", r#"{"action": "accept"}"#, "completed e1", "done"];
+    assert_eq!(messages, expected);
 }
 
 #[tokio::test]

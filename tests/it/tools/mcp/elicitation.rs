@@ -39,6 +39,36 @@ fn check_withdrawn(messages: &[Value]) {
     assert!(withdrawn.any(|message| message["params"]["requestId"] == question["id"]), "{messages:?}");
 }
 
+/// The completion of an unknown address is ignored, and so is the second one.
+#[tokio::test]
+async fn completion_of_an_address_is_passed_on_once() {
+    let urls = json!({ "elicitation": { "url": {} } });
+    let setup = Setup { mode: "code", ..Setup::default() };
+    let mut b = McpSession::for_client(setup, &urls, odd(&["visits"])).await;
+    let prompt = b.client.prompt(&b.session, "go").await;
+    b.say_call("mcp__t__visit");
+    let mut messages = vec![b.client.next().await];
+    while !is_form(messages.last().unwrap()) {
+        messages.push(b.client.next().await);
+    }
+    let question = messages.pop().unwrap();
+    assert_eq!(
+        (&question["params"]["mode"], &question["params"]["elicitationId"]),
+        (&json!("url"), &json!("e1"))
+    );
+    let accepted = json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "action": "accept" } });
+    b.client.send_line(&accepted.to_string()).await;
+    b.say_done();
+    let mut messages = b.client.until_answer(prompt).await;
+    // The end of the turn may overtake it.
+    messages.extend(until_quiet(&mut b, Duration::from_secs(1)).await);
+    let completed: Vec<&Value> =
+        messages.iter().filter(|message| message["method"] == "elicitation/complete").collect();
+    assert_eq!(completed.len(), 1, "{messages:?}");
+    assert_eq!(completed[0]["params"], json!({ "elicitationId": "e1" }));
+    b.client.end().await;
+}
+
 #[tokio::test]
 async fn elicitation_of_a_finished_call_is_withdrawn() {
     let mut b = with_forms("code", "plain").await;
