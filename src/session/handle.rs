@@ -128,6 +128,8 @@ pub struct LastTurn {
     pub uncovered: Vec<String>,
     /// Background jobs that still run: id and command line.
     pub running_jobs: Vec<String>,
+    /// Required checks that have not passed: id and reason.
+    pub failed_checks: Vec<String>,
     /// True if changes may be unknown, because their record failed.
     pub has_unrecorded_changes: bool,
     /// Why the turn is not recorded, as a clause.
@@ -215,6 +217,8 @@ pub enum EndReason {
     Looping,
     /// The model gave no answer to repeated requests.
     NoAnswer,
+    /// Required checks have not passed.
+    ChecksFailed,
     /// The external agent was ended, because the new mode denies its process.
     ModeChanged,
 }
@@ -223,7 +227,9 @@ impl EndReason {
     pub fn stop_reason(self) -> StopReason {
         match self {
             Self::Stop(reason) => reason,
-            Self::RefusedAgain | Self::Looping | Self::NoAnswer | Self::ModeChanged => StopReason::EndTurn,
+            Self::RefusedAgain | Self::Looping | Self::NoAnswer | Self::ChecksFailed | Self::ModeChanged => {
+                StopReason::EndTurn
+            }
         }
     }
 }
