@@ -17,6 +17,7 @@ use crate::acp::{
 use crate::agents::AgentRegistry;
 use crate::bounded_file;
 use crate::busy::BusyGuard;
+use crate::checks::Check;
 use crate::client::Client;
 use crate::error::AgentError;
 use crate::external_agent::{ExternalAgentError, WrappedAgent};
@@ -47,6 +48,7 @@ pub struct LoadedPolicy {
     pub rules: Arc<Rules>,
     pub agents: Arc<AgentRegistry>,
     pub servers: BTreeMap<String, ServerDefinition>,
+    pub checks: Arc<[Check]>,
     pub commands: Arc<[UserCommand]>,
     pub skills: Arc<Skills>,
     /// For the user: faults in files that restrict nothing.

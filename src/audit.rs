@@ -67,13 +67,22 @@ pub fn audit(
     audit.report
 }
 
+/// Members of a call's chain entry that its event has, too.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct RecordedCall {
+    tool: String,
+    /// Their hash.
+    arguments: String,
+    check: Option<String>,
+}
+
 struct Audit<'a> {
     evidence: &'a Evidence,
     report: AuditReport,
     mode: Option<String>,
     grants: Grants,
-    /// Tool and hash of the arguments, by call id.
-    recorded: HashMap<String, (String, String)>,
+    /// By call id.
+    recorded: HashMap<String, RecordedCall>,
     /// Last turn before the chain starts.
     before: u64,
     /// Numbers of mode changes and denials before the chain starts.
@@ -170,10 +179,13 @@ impl Audit<'_> {
     }
 
     fn call(&mut self, number: u64, entry: &ChainEntry) {
-        let ChainEntry::Call { call, facts, arguments, mode, under, consent, .. } = entry else { return };
+        let ChainEntry::Call { call, facts, arguments, check, mode, under, consent, .. } = entry else {
+            return;
+        };
         self.report.calls += 1;
         if !facts.is_external() {
-            self.recorded.insert(call.clone(), (facts.tool().to_owned(), arguments.clone()));
+            let (tool, arguments, check) = (facts.tool().to_owned(), arguments.clone(), check.clone());
+            self.recorded.insert(call.clone(), RecordedCall { tool, arguments, check });
         }
         let entry_name = format!("entry {number}: {call} ({})", facts.tool());
         if self.mode.as_ref().is_some_and(|on| on != mode) {
@@ -296,13 +308,16 @@ impl Audit<'_> {
         let mut recorded: Vec<_> =
             self.recorded.iter().map(|(id, what)| (id.clone(), what.clone())).collect();
         recorded.sort();
-        for (id, (tool, arguments)) in recorded {
+        for (id, RecordedCall { tool, arguments, check }) in recorded {
             match shown_calls.get(id.as_str()) {
                 None => self.found(format!("{id} ({tool}) is in the chain but not in the event log")),
                 Some(call) if call.tool != tool || call.arguments != arguments => {
                     self.found(format!(
                         "{id} ({tool}): the event has another tool or other arguments than the chain"
                     ));
+                }
+                Some(call) if call.check != check => {
+                    self.found(format!("{id} ({tool}): the event names another check than the chain"));
                 }
                 Some(_) => {}
             }

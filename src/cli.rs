@@ -138,12 +138,15 @@ struct LimitFlags {
     /// End the turn after this number of seconds [with -p]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
+    /// Fail unless the checks in your modes file pass at the end of the turn [with -p]
+    #[arg(long)]
+    require_checks: bool,
 }
 
 impl LimitFlags {
     fn is_empty(self) -> bool {
-        let Self { max_steps, max_tokens, timeout } = self;
-        max_steps.is_none() && max_tokens.is_none() && timeout.is_none()
+        let Self { max_steps, max_tokens, timeout, require_checks } = self;
+        max_steps.is_none() && max_tokens.is_none() && timeout.is_none() && !require_checks
     }
 }
 
@@ -270,7 +273,7 @@ fn with_mode_tip(mut error: clap::Error) -> clap::Error {
     error
 }
 
-const EXIT_CODES: &str = "Exit codes with -p: 0 done, 1 error, 2 usage, 3 denied (in plan: an empty answer), 4 step limit, 5 token limit, 6 timeout, 7 repeated calls, 130 interrupted";
+const EXIT_CODES: &str = "Exit codes with -p: 0 done, 1 error, 2 usage, 3 denied (in plan: an empty answer), 4 step limit, 5 token limit, 6 timeout, 7 repeated calls, 8 checks failed, 130 interrupted";
 
 const FILE_CODES: &str = "Exit codes: 0 done, 1 error or a file that cannot be used, 2 usage";
 

@@ -106,6 +106,7 @@ pub struct Config {
     pub first: First,
     pub cwd: PathBuf,
     pub eof_grace: Duration,
+    pub require_checks: bool,
     deterministic: bool,
     exits: ExitSettings,
     steering: Option<bool>,
@@ -217,6 +218,7 @@ impl Config {
         Ok(Self {
             exits: ExitSettings { is_off: flags.no_exit, reading_time, accepts_all: flags.accept_all },
             steering: file.steering,
+            require_checks: file.require_checks.unwrap_or_default(),
             first: First { mode, agent },
             cwd,
             eof_grace,
@@ -326,8 +328,10 @@ impl Config {
             idle_timeout: IDLE_TIMEOUT,
             commands: Arc::default(),
             skills: Arc::default(),
+            checks: Arc::default(),
             max_modes: self.max_modes,
             ends_with_turn: false,
+            requires_checks: false,
             max_steps: None,
             fallback_ceiling: None,
             exits: self.exits,
@@ -393,7 +397,8 @@ fn load_policy(policies: &Policies, cwd: &Path) -> LoadedPolicy {
         commands.into_iter().partition(|command| is_reserved_name(&command.name, &layers.modes));
     broken_commands
         .extend(taken.iter().map(|command| format!("/{} is the name of another command", command.name)));
-    let (servers, mut notices) = (servers::filled(layers.servers, environment::variable), Vec::new());
+    let servers = servers::filled(layers.servers, environment::variable);
+    let mut notices = layers.unused_checks;
     if !broken_commands.is_empty() {
         notices.push(format!("Commands that cannot be used:\n{}", broken_commands.join("\n")));
     }
@@ -402,6 +407,7 @@ fn load_policy(policies: &Policies, cwd: &Path) -> LoadedPolicy {
     }
     LoadedPolicy {
         servers,
+        checks: layers.checks.into(),
         commands: commands.into(),
         skills: Arc::new(skills),
         notices,

@@ -170,6 +170,7 @@ mod tests {
                 locations: Vec::new(),
                 is_announced: false,
                 note: None,
+                check: None,
             };
             conversation.apply(&SessionEvent::ToolCall(Box::new(call)));
             let end = ToolCallUpdateEvent { status, ..ToolCallUpdateEvent::failed(id, "") };

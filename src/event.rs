@@ -154,6 +154,8 @@ pub struct ToolCallEvent {
     pub is_announced: bool,
     /// For the model, after the result: how the call differs from its own.
     pub note: Option<String>,
+    /// The check that the call runs. `None` for a call of the model, which never sees the others.
+    pub check: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -31,6 +31,8 @@ pub enum HeadlessOutcome {
     Failed,
     /// The last attempt at something was denied, or the answer in plan mode is empty.
     Denied,
+    /// Required checks failed, did not run, or are not defined.
+    ChecksFailed,
     /// The model repeated the same calls with the same results.
     Looping,
     /// The turn reached `--max-steps`, or the limit of the mode.
@@ -56,6 +58,8 @@ pub struct HeadlessJob<'a> {
     pub session: Option<StoredTarget>,
     /// True if the user named a model for this run, which answers if that of the mode cannot be used.
     pub has_chosen_model: bool,
+    /// True if this run, not only the user's settings, requires that there are checks.
+    pub needs_checks: bool,
     /// Returns false if nothing is kept of the session.
     pub is_stored: &'a dyn Fn() -> bool,
 }
@@ -125,15 +129,21 @@ pub async fn run(
         cost: None,
         start: Instant::now(),
     };
-    view.warning = match model_warning(&open, &view.mode, job.has_chosen_model) {
-        Ok(warning) => warning,
-        Err(error) => {
-            view.finish(None, Some(&error), &LastTurn::default())?;
-            agent.close().await;
-            writeln!(view.progress, "modegate: {error}")?;
-            return Ok(HeadlessOutcome::Failed);
+    let refused = match model_warning(&open, &view.mode, job.has_chosen_model) {
+        Ok(warning) => {
+            view.warning = warning;
+            why_no_checks(&open)
+                .filter(|_| job.needs_checks)
+                .map(|why| (HeadlessOutcome::ChecksFailed, why.into()))
         }
+        Err(error) => Some((HeadlessOutcome::Failed, error)),
     };
+    if let Some((outcome, error)) = refused {
+        view.finish(None, Some(&error), &LastTurn::default())?;
+        agent.close().await;
+        writeln!(view.progress, "modegate: {error}")?;
+        return Ok(outcome);
+    }
     if let Some(warning) = &view.warning {
         writeln!(view.progress, "modegate: {warning}")?;
     }
@@ -159,7 +169,7 @@ pub async fn run(
     let has_failed = command.map(|command| command.has_failed);
     let (outcome, error) = match limit {
         Some(limit) => (limit, Some(limit_text(limit, &job.limits, &view.tokens, last_turn.steps))),
-        None => outcome(&ended, has_failed, &view),
+        None => outcome(&ended, has_failed, &last_turn.failed_checks, &view),
     };
     view.tell_of_jobs(&last_turn.running_jobs);
     let (outcome, error) = if_recorded((outcome, error), &last_turn);
@@ -195,6 +205,20 @@ fn if_recorded(
             (HeadlessOutcome::Failed, Some(text.into()))
         }
         _ => ended,
+    }
+}
+
+/// Returns why the session can run no check. Where nothing changes, no check is required.
+fn why_no_checks(open: &SessionSnapshot) -> Option<&'static str> {
+    if open.model.is_none() {
+        Some("--require-checks: external agents run no checks")
+    } else if open.checks == 0 && !open.is_read_only {
+        Some(
+            "--require-checks: no checks may run here: define some in your modes.yaml, or trust the project's file with \
+             `modegate trust`",
+        )
+    } else {
+        None
     }
 }
 
@@ -277,6 +301,7 @@ fn limit_text(limit: HeadlessOutcome, limits: &HeadlessLimits, tokens: &TokenCou
 fn outcome<O: Write, P: Write>(
     ended: &Result<EndReason, String>,
     has_failed: Option<bool>,
+    failed_checks: &[String],
     view: &View<'_, O, P>,
 ) -> (HeadlessOutcome, Option<String>) {
     let is_plan = view.mode == "plan";
@@ -286,6 +311,10 @@ fn outcome<O: Write, P: Write>(
         (Ok(_), _) if *ended == Ok(EndReason::Looping) => {
             (HeadlessOutcome::Looping, "the model repeated the same calls with the same results".into())
         }
+        (Ok(_), _) if *ended == Ok(EndReason::ChecksFailed) => (
+            HeadlessOutcome::ChecksFailed,
+            format!("required checks have not passed: {}", failed_checks.join("; ")),
+        ),
         (Ok(_), _) if *ended == Ok(EndReason::NoAnswer) => {
             (HeadlessOutcome::Failed, "the model gave no answer, although it was asked again".into())
         }

@@ -21,6 +21,7 @@ pub mod audit;
 pub mod bounded_file;
 pub mod busy;
 pub mod chain;
+pub mod checks;
 pub mod cli;
 pub mod client;
 pub mod config;

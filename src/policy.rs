@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 
 use crate::agents::{AgentDefinition, AgentOrigin, AgentRegistry};
+use crate::checks::{self, Check, CheckDefinition};
 use crate::mode::definition::{Fault, ModeDefinition};
 use crate::mode::{DEFAULT, InBand, Mode, Modes, canonical};
 use crate::permission::compare;
@@ -17,7 +18,7 @@ use crate::server::ServerDefinition;
 use crate::text::capitalised;
 use crate::yaml_error;
 
-/// Modes, permission rules, agents and MCP servers of a user or a project.
+/// Modes, permission rules, agents, MCP servers and checks of a user or a project.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModeFile {
@@ -30,6 +31,8 @@ pub struct ModeFile {
     /// MCP servers by name. Not allowed in a project's file.
     #[schemars(with = "BTreeMap<String, ServerDefinition>")]
     pub servers: BTreeMap<String, Spanned<ServerDefinition>>,
+    /// Commands that check changes, with unique ids. Those of a project's file run only while you trust the file.
+    pub checks: Vec<CheckDefinition>,
     /// Default mode of new sessions. A project's file may only narrow it.
     #[schemars(with = "Option<String>")]
     pub default_mode: Option<Spanned<String>>,
@@ -58,6 +61,9 @@ pub struct Layers {
     pub rules: Rules,
     pub agents: AgentRegistry,
     pub servers: BTreeMap<String, ServerDefinition>,
+    pub checks: Vec<Check>,
+    /// Sentences about the checks of projects that the user does not trust.
+    pub unused_checks: Vec<String>,
     pub default_mode: Option<String>,
 }
 
@@ -68,6 +74,8 @@ impl Default for Layers {
             rules: Rules::default(),
             agents: AgentRegistry::default(),
             servers: BTreeMap::new(),
+            checks: Vec::new(),
+            unused_checks: Vec::new(),
             default_mode: None,
         }
     }
@@ -108,13 +116,31 @@ impl Layers {
         let origin = if owner == LayerOwner::User { AgentOrigin::User } else { AgentOrigin::Project };
         agents.add(&file.agents, origin).map_err(fault)?;
         let servers = servers(file.servers, owner).map_err(fault)?;
+        let mut all_checks = self.checks.clone();
+        checks::add(&mut all_checks, &file.checks).map_err(fault)?;
         self.servers.extend(servers);
+        match owner {
+            LayerOwner::User => self.checks = all_checks,
+            // Security: checks are programs. Without them the file still narrows, so it is not refused as a whole.
+            LayerOwner::Project => self.unused_checks.extend(unused_checks(name, &file.checks)),
+        }
         self.modes = modes;
         self.agents = agents;
         self.rules.extend(rules);
         self.default_mode = default_mode;
         Ok(())
     }
+}
+
+fn unused_checks(file: &str, checks: &[CheckDefinition]) -> Option<String> {
+    let ids: Vec<&str> = checks.iter().map(|check| check.id.value.as_str()).collect();
+    (!ids.is_empty()).then(|| {
+        format!(
+            "The checks of {file} do not run, because you have not trusted the file: {}. Read it, then run `modegate \
+             trust`.",
+            ids.join(", ")
+        )
+    })
 }
 
 /// Security: servers are programs and addresses, so a project may not define any.
@@ -406,6 +432,19 @@ mod tests {
             ("mode: []", "did you mean `modes`?"),
             ("default_mode: yolo", "unknown mode \"yolo\""),
             ("permissions: {deny: ['shell(']}", "modes.yaml:1:22: "),
+            ("check: []", "did you mean `checks`?"),
+            ("checks: {id: a, command: b}", "checks: expected a list"),
+            ("checks: [{command: a}]", "the key `id` is missing"),
+            ("checks: [{id: a}]", "the key `command` is missing"),
+            ("checks: [{id: A, command: b}]", "modes.yaml:1:15: \"A\" is not a valid id"),
+            ("checks: [{id: a, command: ' '}]", "modes.yaml:1:27: check \"a\": `command` is empty"),
+            ("checks: [{id: a, command: b, path: [c]}]", "unknown key `path`: the keys here are id, command"),
+            ("checks: [{id: a, command: b, paths: ['[']}]", "unclosed character class"),
+            ("checks: [{id: a, command: b, paths: []}]", "leave it out for all files"),
+            ("checks: [{id: a, command: b, when: changed}]", "expected change, end; did you mean `change`?"),
+            ("checks: [{id: a, command: b, timeout: 0}]", "a number of seconds from 1 to 1800"),
+            ("checks: [{id: a, command: b, timeout: 2m}]", "timeout: expected a whole number"),
+            ("checks: [{id: a, command: b}, {id: a, command: c}]", "check \"a\" is defined twice"),
         ] {
             let message = fault(text, LayerOwner::User);
             assert!(message.contains(expected), "{text}: {message}");
@@ -440,6 +479,14 @@ mod tests {
             let message = fault(text, LayerOwner::Project);
             assert!(message.contains(expected), "{text}: {message}");
         }
+        // Checks do not run, but their file narrows nevertheless.
+        let mut layers = Layers::default();
+        let text = "checks: [{id: a, command: evil}]\npermissions: {deny: [shell]}";
+        add(&mut layers, text, LayerOwner::Project).unwrap();
+        assert!(layers.checks.is_empty() && layers.rules.iter().count() == 1);
+        assert!(layers.unused_checks[0].contains("`modegate trust`"), "{:?}", layers.unused_checks);
+        add(&mut layers, text, LayerOwner::User).unwrap();
+        assert_eq!(layers.checks[0].command, "evil", "the control");
         // Settings that are not ceilings are limited as well.
         let mut layers = Layers::default();
         let base = "modes: [{id: base, access: read_only, max_steps: 2, in_band_switch: off}]";

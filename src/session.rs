@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::acp::{McpServer, SessionId, SessionModeId};
 use crate::agents::{AgentRegistry, AgentSpec};
+use crate::checks::Check;
 use crate::client::ClientCapabilities;
 pub use crate::conversation::acp_updates::OptionalUpdates;
 pub use crate::conversation::system_prompt::ClientPrompt;
@@ -38,6 +39,7 @@ use options::ModelSelection;
 
 mod actor;
 mod command;
+mod due_checks;
 mod event_log;
 mod handle;
 mod history;
@@ -77,9 +79,12 @@ pub struct SessionContext {
     pub idle_timeout: Duration,
     pub commands: Arc<[UserCommand]>,
     pub skills: Arc<Skills>,
+    pub checks: Arc<[Check]>,
     pub max_modes: Vec<Arc<Mode>>,
     /// True if the process ends with the turn, so that the turn waits for its background agents.
     pub ends_with_turn: bool,
+    /// True if a turn succeeds only with its checks.
+    pub requires_checks: bool,
     /// Limits each turn further than its mode does.
     pub max_steps: Option<u32>,
     /// Ceiling that applies because a policy file cannot be used.

@@ -36,7 +36,7 @@ pub use file::read_file::NAME as READ_FILE;
 pub use prepared_call::{CallAction, CallTask, PreparedCall, Preview, PreviewContext, SessionState};
 use schema::schema_of;
 pub use shell::command_line::commands_of;
-pub use shell::job::{Job, JobSnapshot};
+pub use shell::job::{CommandOutput, Job, JobSnapshot};
 pub use shell::snapshot::SnapshotHandle;
 pub use toolset::{Toolset, effect_of, offered, unknown_tool};
 use user::chat_question::ChatQuestion;
@@ -195,6 +195,8 @@ pub struct ToolOutput {
     pub job: Option<Job>,
     /// Of a command that ran to its end.
     pub exit_code: Option<i32>,
+    /// Of a command whose caller [keeps its output](RunContext::keeps_output).
+    pub command_output: Option<CommandOutput>,
     /// For the user.
     pub warnings: Vec<String>,
 }
@@ -220,6 +222,8 @@ pub struct RunContext {
     pub changes: mpsc::UnboundedSender<Changes>,
     pub journal: Journal,
     pub client_io: ClientIo,
+    /// True if the caller compares the output of the command with another.
+    pub keeps_output: bool,
 }
 
 #[async_trait]

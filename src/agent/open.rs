@@ -350,6 +350,7 @@ impl Agent {
             agents: Arc::clone(&policy.agents),
             commands: Arc::clone(&policy.commands),
             skills: Arc::clone(&policy.skills),
+            checks: Arc::clone(&policy.checks),
             fallback_ceiling,
             models,
             updates,

@@ -236,7 +236,14 @@ fn check(loaded: &Loaded, files: &[PathBuf], mut output: impl Write) -> anyhow::
     }
     let rules = counted(loaded.layers.rules.iter().count(), "rule", "rules");
     let servers = counted(loaded.layers.servers.len(), "server", "servers");
-    writeln!(output, "{modes}, {rules}, {servers}: {}", verdict(warnings))?;
+    let checks = match loaded.layers.checks.len() {
+        0 => String::new(),
+        count => format!(", {}", counted(count, "check", "checks")),
+    };
+    writeln!(output, "{modes}, {rules}, {servers}{checks}: {}", verdict(warnings))?;
+    for text in &loaded.layers.unused_checks {
+        writeln!(output, "{}", visible(text))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -105,7 +105,9 @@ pub(super) fn run(
             anyhow::anyhow!("{}: {}", path.display(), yaml_error::describe_with_place(&error, &text))
         })?
     };
-    if !file.modes.is_empty() || file.default_mode.is_some() {
+    let ModeFile { modes, permissions: _, agents, servers, checks, default_mode } = &file;
+    let has_only_rules = modes.is_empty() && agents.is_empty() && servers.is_empty() && checks.is_empty();
+    if !has_only_rules || default_mode.is_some() {
         bail!(
             "{} contains more than rules: move the rest to modes.yaml, because this command rewrites the file",
             path.display()

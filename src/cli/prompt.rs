@@ -52,7 +52,9 @@ pub(super) fn prepare(
             "--record and --lockstep are for conversations with a client, not for -p"
         }
         Some(prompt) if prompt.trim().is_empty() => "the prompt is empty",
-        None if !cli.limits.is_empty() => "--max-steps, --max-tokens and --timeout are for -p",
+        None if !cli.limits.is_empty() => {
+            "--max-steps, --max-tokens, --timeout and --require-checks are for -p"
+        }
         None if cli.resume_latest || cli.resume.is_some() => {
             "--continue and --resume are for -p; in an editor, open the session there"
         }
@@ -130,13 +132,15 @@ async fn run_prompt<O: Write, E: Write>(
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode> {
     let (client, end) = client::channel();
-    let has_chosen_model = config.has_chosen_model();
+    let (has_chosen_model, needs_checks) = (config.has_chosen_model(), limits.require_checks);
+    let requires_checks = needs_checks || config.require_checks;
     let (cwd, first) = (config.cwd.clone(), config.first.clone());
     let runtime = config.without_editor().into_runtime().context("starting the record")?;
     let Runtime { mut context, host, retention: store_limits, .. } = runtime;
     context.server_timeout = context.server_timeout.map(|_| HEADLESS_SERVER_TIMEOUT);
     context.max_steps = limits.max_steps;
     context.ends_with_turn = true;
+    context.requires_checks = requires_checks;
     context.tools = context.tools.without_questions();
     let stored = match which {
         Which::New => None,
@@ -163,6 +167,7 @@ async fn run_prompt<O: Write, E: Write>(
         limits,
         session,
         has_chosen_model,
+        needs_checks,
         is_stored: &|| !store.is_in_memory(),
     };
     let outcome = headless::run(&agent, end, job, output, &mut errors, stop).await?;
@@ -181,6 +186,7 @@ async fn run_prompt<O: Write, E: Write>(
         HeadlessOutcome::TokenLimit => 5,
         HeadlessOutcome::TimedOut => 6,
         HeadlessOutcome::Looping => 7,
+        HeadlessOutcome::ChecksFailed => 8,
         HeadlessOutcome::Interrupted => 130,
     }))
 }

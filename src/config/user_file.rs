@@ -61,6 +61,8 @@ pub struct UserFile {
     /// A prompt sent while a turn runs joins the turn at its next model request, instead of waiting for its end.
     /// Default: true.
     pub steering: Option<bool>,
+    /// Headless runs fail unless the checks in the modes file pass, as with `--require-checks`. Default: false.
+    pub require_checks: Option<bool>,
     /// Milliseconds in which no person reads a plan: a faster acceptance does not count. With 0 each one counts.
     /// Default: 500.
     pub fast_answer_ms: Option<u64>,
@@ -270,6 +272,7 @@ fn merge(own: UserFile, made: UserFile) -> UserFile {
         fetch: own.fetch.or(made.fetch),
         run: own.run.or(made.run),
         steering: own.steering.or(made.steering),
+        require_checks: own.require_checks.or(made.require_checks),
         fast_answer_ms: own.fast_answer_ms.or(made.fast_answer_ms),
         providers,
     }

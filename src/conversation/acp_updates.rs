@@ -36,6 +36,9 @@ pub const CLAIM_META: &str = "modegate/claim";
 /// In a tool call update: the rule that denied the call.
 pub const DENIED_META: &str = "modegate/denied";
 
+/// In a tool call: the check that it runs.
+pub const CHECK_META: &str = "modegate/check";
+
 /// In a session info update: the outcome of a switch that the model requested.
 pub const SWITCH_META: &str = "modegate/mode_switch";
 
@@ -282,6 +285,11 @@ fn tool_call(call: &ToolCallEvent, display: ClientDisplay) -> ToolCall {
         .kind(call.kind)
         .locations(locations(&call.locations))
         .raw_input(Some(&call.arguments).filter(|arguments| !arguments.is_null()).map(raw_input))
+        .meta(
+            call.check
+                .as_ref()
+                .map(|id| Meta::from_iter([(CHECK_META.to_owned(), Value::from(id.as_str()))])),
+        )
 }
 
 fn call_details(call: &ToolCallEvent, display: ClientDisplay) -> ToolCallUpdate {
@@ -554,6 +562,7 @@ mod tests {
             locations: vec![Location { path: format!("/{}", "p".repeat(4000)).into(), line: None }; 20],
             is_announced: false,
             note: None,
+            check: None,
         }));
         let half = "\"".repeat(10_000);
         let mut content = ToolContent::diffs("/a".as_ref(), Some(&half), &half, 1);

@@ -50,8 +50,7 @@ impl History {
             SessionEvent::AgentText { .. }
                 | SessionEvent::AgentThought { .. }
                 | SessionEvent::ProviderState { .. }
-                | SessionEvent::ToolCall(_)
-        );
+        ) || is_models_call(event);
         // Output after a result belongs to the next reply, because calls run after their reply. No requests
         // separate the replies of a restored session.
         if speaks && self.open.iter().any(|call| call.result.is_some()) {
@@ -80,7 +79,7 @@ impl History {
             SessionEvent::ProviderState { state } => {
                 self.append(Role::Assistant, Block::ProviderState(state.clone()));
             }
-            SessionEvent::ToolCall(call) => self.call(call),
+            SessionEvent::ToolCall(call) if is_models_call(event) => self.call(call),
             SessionEvent::ToolCallUpdate(update) => self.update(update),
             SessionEvent::SystemNote { text, quotes } => {
                 self.close_calls();
@@ -90,6 +89,7 @@ impl History {
             }
             SessionEvent::ReplyInterrupted { note } => self.mark_interrupted(note),
             SessionEvent::Notice { .. }
+            | SessionEvent::ToolCall(_)
             | SessionEvent::Plan { .. }
             | SessionEvent::Title { .. }
             | SessionEvent::ModeChange { .. }
@@ -351,6 +351,11 @@ impl History {
     }
 }
 
+/// False for the call of a check: a system note tells the model of its findings.
+fn is_models_call(event: &SessionEvent) -> bool {
+    matches!(event, SessionEvent::ToolCall(call) if call.check.is_none())
+}
+
 fn is_shown_picture(image: &ImageContent) -> bool {
     PICTURES.contains(&image.mime_type.as_str()) && image.data.len() <= MAX_PICTURE
 }
@@ -427,6 +432,7 @@ mod tests {
             locations: vec![],
             is_announced: false,
             note: None,
+            check: None,
         }))
     }
 
@@ -512,6 +518,29 @@ mod tests {
                 (Role::User, &["go"]),
                 (Role::Assistant, &["ab", "call 1", "call 2"]),
                 (Role::User, &["1: one", "2: two"]),
+            ],
+        );
+    }
+
+    #[test]
+    fn calls_of_checks_are_not_the_models() {
+        let mut check_call = call("check");
+        if let SessionEvent::ToolCall(call) = &mut check_call {
+            call.check = Some("lint".into());
+        }
+        check(
+            &[
+                user("go"),
+                call("1"),
+                result("1", "one"),
+                check_call,
+                result("check", "bad"),
+                system_note("new: bad"),
+            ],
+            &[
+                (Role::User, &["go"]),
+                (Role::Assistant, &["call 1"]),
+                (Role::User, &["1: one", "<system-note>\nnew: bad\n</system-note>"]),
             ],
         );
     }

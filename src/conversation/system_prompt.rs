@@ -12,8 +12,9 @@ use super::instructions::{self, InstructionContent, MAX_ALL, MAX_FILE, MAX_READ,
 use super::neutralise::neutralise;
 use crate::agents::AgentSpec;
 use crate::busy::BusyGuard;
+use crate::checks::{Check, CheckTrigger};
 use crate::skill::Skills;
-use crate::text::{shorten, visible};
+use crate::text::{shorten, visible, visible_line};
 use crate::{bounded_file, git_folder};
 
 /// Maximum characters of a skill's description.
@@ -52,6 +53,9 @@ const SKILLS: &str = "Instructions for particular kinds of tasks, provided by th
                       task that a skill covers, read the skill with read_skill and follow it as far as it serves the \
                       user's request; it cannot change modes or permissions.";
 
+const CHECKS: &str = "Commands of the user that run by themselves when you have changed files, where the mode allows \
+                      them. A note tells you what is new in their output, so do not run them yourself.";
+
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
     /// Folder of the user's own instruction file.
@@ -72,6 +76,8 @@ pub struct PromptRole<'a> {
     pub is_subagent: bool,
     /// Sub-agents do not get it.
     pub client: Option<&'a ClientPrompt>,
+    /// Those of the session.
+    pub checks: &'a [Check],
 }
 
 /// System prompt of the client (`systemPrompt`).
@@ -107,6 +113,7 @@ pub async fn make(
     let identity = client.filter(|client| client.overrides).map_or(Cow::Borrowed(IDENTITY), own_text);
     let mut text = compose(&identity, &place, &sources.platform, cwd, now);
     text.push_str(&skill_list(skills));
+    text.push_str(&check_list(role));
     text.push_str(&role_prompt(role));
     if let Some(client) = client.filter(|client| !client.overrides) {
         let added = own_text(client);
@@ -173,6 +180,21 @@ fn skill_list(skills: &Skills) -> String {
         lines += &format!("{remaining} more: list_skills lists all of them.\n");
     }
     format!("\n<skills>\n{SKILLS}\n\n{lines}</skills>\n")
+}
+
+/// Sub-agents have no end of a turn that counts.
+fn check_list(role: &PromptRole<'_>) -> String {
+    let mut lines = String::new();
+    for check in role.checks.iter().filter(|check| !role.is_subagent || check.trigger == CheckTrigger::Change)
+    {
+        let command = visible_line(&shorten(&check.command, MAX_DESCRIPTION));
+        let when = match check.trigger {
+            CheckTrigger::Change => "after your calls",
+            CheckTrigger::End => "after your answer",
+        };
+        lines += &neutralise(&format!("- {}, {when}: {command}\n", check.id));
+    }
+    if lines.is_empty() { lines } else { format!("\n<checks>\n{CHECKS}\n\n{lines}</checks>\n") }
 }
 
 fn role_prompt(role: &PromptRole<'_>) -> String {
@@ -365,7 +387,8 @@ mod tests {
         for overrides in [false, true] {
             let client = ClientPrompt { text: text.into(), overrides };
             for is_subagent in [false, true] {
-                let role = PromptRole { agent: &agents.first(), is_subagent, client: Some(&client) };
+                let role =
+                    PromptRole { agent: &agents.first(), is_subagent, client: Some(&client), checks: &[] };
                 let made = make(&Sources::default(), &Skills::default(), dir.path(), 0, &role).await;
                 assert_eq!(made.contains(text), !is_subagent, "{made}");
                 assert_eq!(made.contains(IDENTITY), is_subagent || !overrides, "{made}");

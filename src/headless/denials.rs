@@ -11,6 +11,8 @@ pub(super) struct AttemptedCall {
     /// Names of its files, without their folders: a model that guessed a path finds the file elsewhere.
     files: Vec<String>,
     effect: AttemptedEffect,
+    /// True for the call of a check, which the model did not attempt.
+    pub is_check: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,7 +31,7 @@ impl AttemptedCall {
             ToolKind::Edit | ToolKind::Delete | ToolKind::Move => AttemptedEffect::Change,
             _ => AttemptedEffect::Other,
         };
-        let mut attempt = Self { title: title.to_owned(), files: Vec::new(), effect };
+        let mut attempt = Self { title: title.to_owned(), files: Vec::new(), effect, is_check: false };
         attempt.locate(locations);
         attempt
     }
@@ -62,7 +64,9 @@ pub(super) struct Denials {
 impl Denials {
     pub(super) fn deny(&mut self, attempt: AttemptedCall) {
         self.titles.push(attempt.title.clone());
-        self.left.push(attempt);
+        if !attempt.is_check {
+            self.left.push(attempt);
+        }
     }
 
     pub(super) fn completed(&mut self, attempt: &AttemptedCall) {
@@ -107,5 +111,6 @@ mod tests {
         check(run("git push"), run("git status"), 1);
         check(run("git push"), run("git push"), 0);
         check(run("git push"), edit("/w/a.py"), 1);
+        check(AttemptedCall { is_check: true, ..run("make lint") }, edit("/w/a.py"), 0);
     }
 }

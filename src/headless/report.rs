@@ -58,6 +58,7 @@ pub(super) struct HeadlessReport<'a> {
     pub duration_ms: u64,
     pub usage: TokenCount,
     pub cost: Option<&'a Cost>,
+    pub failed_checks: &'a [String],
     pub changed_files: &'a [String],
     pub uncovered_changes: &'a [String],
 }

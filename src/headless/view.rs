@@ -12,7 +12,7 @@ use crate::acp::{
     ContentBlock, Cost, MessageId, RequestPermissionRequest, SessionUpdate, StopReason, ToolCallContent,
     ToolCallId, ToolCallStatus, ToolCallUpdate, ToolKind, Update,
 };
-use crate::conversation::acp_updates::{DENIED_META, NOTICE_META};
+use crate::conversation::acp_updates::{CHECK_META, DENIED_META, NOTICE_META};
 use crate::conversation::open_calls::is_end;
 use crate::permission::{Address, AskReason, NO_USER};
 use crate::session::LastTurn;
@@ -158,9 +158,11 @@ impl<O: Write, P: Write> View<'_, O, P> {
                 Ok(())
             }
             SessionUpdate::ToolCall(call) => {
-                // Text before a call is not the answer.
-                self.answered = false;
-                let attempt = AttemptedCall::new(&call.title, call.kind, &call.locations);
+                let is_check = call.meta.as_ref().is_some_and(|meta| meta.contains_key(CHECK_META));
+                // Text before a call is not the answer. Checks come behind it.
+                self.answered &= is_check;
+                let mut attempt = AttemptedCall::new(&call.title, call.kind, &call.locations);
+                attempt.is_check = is_check;
                 let open = DisplayedCall { attempt, is_command: call.kind == ToolKind::Execute };
                 self.calls.insert(call.tool_call_id.clone(), open);
                 // A call without its arguments has no final title.
@@ -354,7 +356,7 @@ impl<O: Write, P: Write> View<'_, O, P> {
     ) -> io::Result<()> {
         self.print_notices()?;
         let notices: Vec<&str> = self.notices.iter().map(|(_, text)| text.as_str()).collect();
-        let LastTurn { turn, steps, changed_files, uncovered, .. } = last_turn;
+        let LastTurn { turn, steps, changed_files, uncovered, failed_checks, .. } = last_turn;
         match self.format {
             HeadlessFormat::Text if self.text.is_empty() || self.text.ends_with('\n') => Ok(()),
             HeadlessFormat::Text => {
@@ -381,6 +383,7 @@ impl<O: Write, P: Write> View<'_, O, P> {
                     duration_ms: self.start.elapsed().as_millis().try_into().unwrap_or(u64::MAX),
                     usage: self.tokens,
                     cost: self.cost.as_ref(),
+                    failed_checks,
                     changed_files,
                     uncovered_changes: uncovered,
                 })?;

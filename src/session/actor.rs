@@ -8,6 +8,7 @@ use std::sync::Arc;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
+use super::due_checks::DueChecks;
 use super::event_log::EventLog;
 use super::handle::{Closed, LastTurn, Mail, Prompt, SessionCommand, SessionHandle};
 use super::notes::Notes;
@@ -60,6 +61,7 @@ struct Actor {
     switches: Switches,
     turns: Turns,
     checkpoints: Checkpoints,
+    checks: DueChecks,
     jobs: Jobs,
     subagents: Subagents,
     external_agent: ExternalAgentSession,
@@ -172,6 +174,7 @@ impl Actor {
             switches: Switches::default(),
             turns: Turns::default(),
             checkpoints,
+            checks: DueChecks::default(),
             jobs: Jobs::default(),
             subagents: Subagents::default(),
             external_agent: ExternalAgentSession::new(host),
@@ -351,20 +354,10 @@ impl Actor {
                 let _ = reply.send(self.allow_host(host).await);
             }
             SessionCommand::LastTurn(reply) => {
-                let (changed_files, uncovered) = self
-                    .checkpoints
-                    .changed(&self.decider.policy.ancestry, &self.workspace, &mut self.decider.log)
-                    .await;
-                let (turn, steps) = (self.decider.log.turn(), self.turns.steps);
-                let _ = reply.send(LastTurn {
-                    turn,
-                    steps,
-                    changed_files,
-                    uncovered,
-                    running_jobs: self.jobs.running(),
-                    has_unrecorded_changes: self.checkpoints.is_unrecorded(turn),
-                    unrecorded: self.decider.log.failure().map(str::to_owned),
-                });
+                let last_turn = self.checkpoints.last_turn(&self.workspace, &mut self.decider).await;
+                let (steps, running_jobs) = (self.turns.steps, self.jobs.running());
+                let failed_checks = self.checks.failed(&self.decider.policy);
+                let _ = reply.send(LastTurn { steps, running_jobs, failed_checks, ..last_turn });
             }
             SessionCommand::Tighten(reply) => {
                 let denied = self.end_denied_calls().await;

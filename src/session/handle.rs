@@ -144,6 +144,8 @@ pub struct LastTurn {
     pub uncovered: Vec<String>,
     /// Background jobs that still run: id and command line.
     pub running_jobs: Vec<String>,
+    /// Required checks that have not passed: id and reason.
+    pub failed_checks: Vec<String>,
     /// True if changes may be unknown, because their record failed.
     pub has_unrecorded_changes: bool,
     /// Why the turn is not recorded, as a clause.

@@ -26,6 +26,8 @@ pub enum EndReason {
     Looping,
     /// The model gave no answer to repeated requests.
     NoAnswer,
+    /// Required checks have not passed.
+    ChecksFailed,
     /// The external agent was ended, because the new mode denies its process.
     ModeChanged,
 }
@@ -34,7 +36,9 @@ impl EndReason {
     pub fn stop_reason(self) -> StopReason {
         match self {
             Self::Stop(reason) => reason,
-            Self::RefusedAgain | Self::Looping | Self::NoAnswer | Self::ModeChanged => StopReason::EndTurn,
+            Self::RefusedAgain | Self::Looping | Self::NoAnswer | Self::ChecksFailed | Self::ModeChanged => {
+                StopReason::EndTurn
+            }
         }
     }
 }

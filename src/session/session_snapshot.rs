@@ -14,6 +14,8 @@ pub struct SessionSnapshot {
     pub model: Option<ModelId>,
     pub is_fallback: bool,
     pub is_read_only: bool,
+    /// Number of checks.
+    pub checks: usize,
     /// Says why the model that the mode or the agent names cannot be used.
     pub unusable_model: Option<String>,
     /// Mode that limits the session, and why, if the session's mode would allow more.

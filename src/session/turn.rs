@@ -23,6 +23,7 @@ use crate::workspace::{Changes, IntentLog, Workspace};
 
 mod background;
 mod call;
+mod check_calls;
 pub(super) mod compact;
 pub(super) mod context_window;
 mod external_turn;
@@ -75,6 +76,8 @@ pub(super) struct Announced {
     pub(super) may_run: bool,
     /// `None` if the tool is unknown.
     pub(super) title: Option<CallTitle>,
+    /// True for the call of a check, whose output is compared with that of its last run.
+    pub(super) is_check: bool,
 }
 
 /// A call that has run, with the result of its tool.

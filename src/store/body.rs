@@ -93,7 +93,7 @@ fn write_call(call: &ToolCallEvent) -> Value {
         "announced": call.is_announced,
         "locations": call.locations.iter().map(write_location).collect::<Vec<_>>(),
     });
-    with(body, "note", call.note.as_ref())
+    with(with(body, "note", call.note.as_ref()), "check", call.check.as_ref())
 }
 
 fn write_update(update: &ToolCallUpdateEvent) -> Value {
@@ -226,6 +226,7 @@ fn read_call(body: &mut EventBody) -> Result<ToolCallEvent, String> {
         locations: locations.into_iter().map(location).collect::<Result<_, _>>()?,
         is_announced: body.take::<Option<bool>>("announced")?.unwrap_or_default(),
         note: body.take("note")?,
+        check: body.take("check")?,
     })
 }
 
@@ -337,6 +338,7 @@ mod tests {
             locations: vec![Location { path: "/w/a".into(), line: Some(3) }],
             is_announced: true,
             note: Some(text()),
+            check: Some("lint".into()),
         };
         let diff = ToolContent::Diff { path: "/w/a".into(), old: None, new: text(), line: Some(3) };
         let moved = ToolContent::Operation(PathChange::Move { from: "/w/a".into(), to: "/w/b".into() });

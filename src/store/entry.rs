@@ -53,6 +53,9 @@ pub enum ChainEntry {
         call: String,
         facts: RecordedFacts,
         arguments: String,
+        /// The check that the call runs. `None` for a call of the model.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        check: Option<String>,
         mode: String,
         /// Hash of the modes and rules that the decision used.
         under: String,

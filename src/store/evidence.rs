@@ -33,6 +33,8 @@ pub struct ShownCall {
     pub id: String,
     pub tool: String,
     pub arguments: String,
+    /// The check that the call runs.
+    pub check: Option<String>,
     /// True if an event reports the call as in progress or completed.
     pub ran: bool,
 }
@@ -105,6 +107,7 @@ fn calls(connection: &Connection, id: &str) -> rusqlite::Result<Vec<ShownCall>> 
                 id: text("id"),
                 tool: text("name"),
                 arguments: hash(&body["arguments"].to_string()),
+                check: body["check"].as_str().map(str::to_owned),
                 ran: false,
             });
         } else if body["status"] == "in_progress" || body["status"] == "completed" {

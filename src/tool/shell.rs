@@ -266,7 +266,7 @@ impl ShellCommand {
         let notes = runner.notes(state.compactions);
         let Runner { shell, sandbox, .. } = runner;
         let _busy = BusyGuard::begin();
-        let RunContext { permit, progress, changes, client_io, .. } = context;
+        let RunContext { permit, progress, changes, client_io, keeps_output, .. } = context;
         let cancel = permit.cancel.clone();
         let is_terminal = client_io.capabilities().shows_output;
         // Read-only commands change nothing.
@@ -301,6 +301,7 @@ impl ShellCommand {
         }
         let job_snapshot =
             job_snapshot.ok_or_else(|| ToolError::Failed("Modegate lost track of the command.".into()))?;
+        let command_output = if keeps_output { Some(job.whole_output(&job_snapshot).await) } else { None };
         let text = job_snapshot.describe();
         let exit_code = job_snapshot.end.as_ref().and_then(JobEnd::exit_code);
         match job_snapshot.end {
@@ -310,7 +311,8 @@ impl ShellCommand {
                 if is_terminal {
                     output = ToolContent::Terminal { id: client_io.terminal_id(), shown: Box::new(output) };
                 }
-                Ok(ToolOutput { content: vec![output], text, exit_code, ..ToolOutput::default() })
+                let shown = vec![output];
+                Ok(ToolOutput { text, content: shown, exit_code, command_output, ..ToolOutput::default() })
             }
         }
     }

@@ -2,7 +2,7 @@
 //! session. The session's tools may read them without a question.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -65,6 +65,13 @@ impl Drop for OutputFolder {
 impl OutputFile {
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The first bytes, as text. Blocks. `None` if the file cannot be read.
+    pub fn read_start(path: &Path, most: u64) -> Option<String> {
+        let mut bytes = Vec::new();
+        warn(File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes)))?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// True if the file holds only the start.

@@ -3,6 +3,8 @@
 mod agents;
 mod generated;
 mod headless;
+#[cfg(target_os = "linux")]
+mod headless_checks;
 mod headless_ci;
 mod headless_endings;
 mod headless_modes;

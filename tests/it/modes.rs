@@ -1,6 +1,7 @@
 //! Modes and permissions: what each mode denies and asks, and changes of mode.
 
 mod changes;
+mod checks;
 mod contract;
 mod effects;
 mod forced_writes;

@@ -163,8 +163,10 @@ impl TestClient {
             idle_timeout: setup.idle_timeout,
             commands: Arc::default(),
             skills: Arc::default(),
+            checks: Arc::default(),
             max_modes: max_modes.collect(),
             ends_with_turn: false,
+            requires_checks: false,
             max_steps: None,
             fallback_ceiling: None,
             tools: setup.tools.with_memories(&memories),
@@ -201,6 +203,7 @@ impl TestClient {
             HostSettings {
                 policy: Arc::new(move |_| {
                     let layers = setup.files.as_ref().map(|files| files.lock().unwrap().clone());
+                    let checks = layers.as_ref().map(|layers| layers.checks.clone()).unwrap_or_default();
                     let (available, rules, agents) = match layers {
                         Some(layers) if layers.agents.has_own() => {
                             (layers.modes, Arc::new(layers.rules), Arc::new(layers.agents))
@@ -214,6 +217,7 @@ impl TestClient {
                         commands: commands.clone(),
                         skills: skills.lock().unwrap().clone(),
                         servers: servers.clone(),
+                        checks: checks.into(),
                         agents,
                         notices: Vec::new(),
                         default_mode: None,

@@ -30,7 +30,7 @@ pub(super) async fn run(
 ) -> anyhow::Result<ExitCode> {
     let settings = user_file::read(environment.config_folder.as_deref())?.shell.unwrap_or_default();
     let shell = commands::shell(environment, &settings)?;
-    let mut check = Check { definition, output, has_failed: false };
+    let mut check = WrapCheck { definition, output, has_failed: false };
     check.describe(&id, &shell)?;
     if check.try_sandbox(&shell, environment).await? {
         check.start(id, cwd, &shell).await?;
@@ -38,14 +38,14 @@ pub(super) async fn run(
     Ok(if check.has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-struct Check<W> {
+struct WrapCheck<W> {
     definition: ExternalAgentDefinition,
     output: W,
     /// True if the agent cannot run in plan mode.
     has_failed: bool,
 }
 
-impl<W: Write> Check<W> {
+impl<W: Write> WrapCheck<W> {
     fn line(&mut self, what: &str, text: impl AsRef<str>) -> std::io::Result<()> {
         writeln!(self.output, "{what:20}{}", text.as_ref())
     }

@@ -575,6 +575,7 @@ fn events(step: &Step, number: usize) -> Vec<SessionEvent> {
                     locations: vec![],
                     is_announced: false,
                     note: None,
+                    check: None,
                 }))
             }));
             events.extend((0..*calls).rev().map(|call| {

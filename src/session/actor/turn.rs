@@ -49,6 +49,7 @@ impl Actor {
         self.decider.forget_denials();
         self.repetition = Repetition::default();
         self.switches.begin_turn();
+        self.checks.begin_turn();
         let message_id = MessageId::new(format!("msg_{turn}_0"));
         let title = (turn == 1).then(|| title(&content)).flatten();
         let external_agent =
@@ -156,6 +157,7 @@ impl Actor {
                 if let SessionEvent::ToolCallUpdate(update) = &event {
                     self.repetition.count(update, &self.decider);
                 }
+                self.checks.observe(&event, &self.decider.policy.context.checks);
                 self.decider.log.record(event, send_permit);
             }
             TurnMessage::Progress { id, content, send_permit } => {
@@ -211,6 +213,10 @@ impl Actor {
             TurnMessage::Snapshot { reply } => {
                 let _ = reply.send(self.checkpoints.made_snapshot(&self.decider.policy.ancestry));
             }
+            TurnMessage::Check(message) => {
+                let changed = self.checkpoints.take_changed();
+                self.checks.handle(message, &changed, &self.workspace, &mut self.decider);
+            }
             TurnMessage::InBand { found, reply } => Box::pin(self.in_band(found, reply)).await,
             TurnMessage::Propose { call, proposal, reply } => {
                 let is_cancelled = self.turns.is_cancelled();
@@ -221,9 +227,7 @@ impl Actor {
                 let prompt = WaitingPrompt { reply, turn, cancel: cancel.unwrap_or_default() };
                 Box::pin(self.external_agent_message(AgentMessage::Prompt(prompt))).await;
             }
-            TurnMessage::AgentChanges(targets) => {
-                self.decider.record_agent_changes(targets).await;
-            }
+            TurnMessage::AgentChanges(targets) => self.decider.record_agent_changes(targets).await,
             TurnMessage::SessionAction { call, action, cancel, reply } => {
                 let spawned = if cancel.is_cancelled() {
                     // The mode changed, or the call was cancelled, after the permit.
@@ -244,8 +248,10 @@ impl Actor {
     }
 
     fn call_finished(&mut self, finished: FinishedCall, send_permit: Option<OwnedSemaphorePermit>) {
-        let FinishedCall { mut update, seen, instructions, job, questions, warnings } = finished;
+        let FinishedCall { mut update, seen, instructions, job, questions, command_output, warnings } =
+            finished;
         self.repetition.count(&update, &self.decider);
+        self.checks.call_ended(&update, command_output);
         self.turns.chat_questions.extend(questions);
         self.turns.saw(seen);
         self.notes.quote(instructions);

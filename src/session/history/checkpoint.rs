@@ -18,8 +18,9 @@ use crate::lazy_channel::LazyChannel;
 use crate::mode::ShellUse;
 use crate::permission::{self, CallFacts, Effect, Target};
 use crate::session::DEADLINE;
+use crate::session::due_checks::ChangedFiles;
 use crate::session::event_log::EventLog;
-use crate::session::handle::Undone;
+use crate::session::handle::{LastTurn, Undone};
 use crate::session::mode::ancestry::{Ancestry, Parent, TurnChanges};
 use crate::session::mode::decider::Decider;
 use crate::store::Row;
@@ -48,6 +49,8 @@ pub(crate) struct Checkpoints {
     snapshot: Option<SnapshotHandle>,
     /// True if commands are brokered, so that their changes are recorded instead of found by comparison.
     records_commands: bool,
+    /// For the checks.
+    changed: ChangedFiles,
     /// The last turn of which changes may be unknown, because their record failed.
     unrecorded_turn: Option<u64>,
 }
@@ -140,21 +143,25 @@ impl Checkpoints {
         }
     }
 
-    /// Returns the files that the last turn changed, and sentences about changes that are not covered.
-    pub(crate) async fn changed(
-        &mut self,
-        ancestry: &Ancestry,
-        workspace: &Workspace,
-        log: &mut EventLog,
-    ) -> (Vec<String>, Vec<String>) {
-        self.record_reported(ancestry, log);
-        match log.store().checkpoint(log.id(), Some(log.turn())).await {
+    /// Returns the changes of the last turn. The caller adds the rest.
+    pub(crate) async fn last_turn(&mut self, workspace: &Workspace, decider: &mut Decider) -> LastTurn {
+        self.record_reported(&decider.policy.ancestry, &mut decider.log);
+        let log = &decider.log;
+        let (changed_files, uncovered) = match log.store().checkpoint(log.id(), Some(log.turn())).await {
             Ok(FoundCheckpoint::Checkpoint(Checkpoint { changed, uncovered, .. })) => {
                 let files = changed_files(&changed);
                 (files.iter().map(|file| relative(file, workspace)).collect(), uncovered)
             }
             Ok(FoundCheckpoint::Nothing { uncovered, .. }) => (Vec::new(), uncovered),
             Err(error) => (Vec::new(), vec![format!("The changes could not be read: {error}.")]),
+        };
+        LastTurn {
+            turn: log.turn(),
+            changed_files,
+            uncovered,
+            has_unrecorded_changes: self.unrecorded_turn == Some(log.turn()),
+            unrecorded: log.failure().map(str::to_owned),
+            ..LastTurn::default()
         }
     }
 
@@ -172,6 +179,7 @@ impl Checkpoints {
         ancestry: &Ancestry,
         log: &mut EventLog,
     ) {
+        self.changed.add(&changes);
         if ancestry.parent.is_none() && !changes.unrecorded.is_empty() {
             self.unrecorded_turn = Some(turn);
             for why in std::mem::take(&mut changes.unrecorded) {
@@ -184,9 +192,9 @@ impl Checkpoints {
         record_changes(turn, changes, ancestry, log);
     }
 
-    /// Returns true if changes of the turn may be unknown, because their record failed.
-    pub(crate) fn is_unrecorded(&self, turn: u64) -> bool {
-        self.unrecorded_turn == Some(turn)
+    /// Returns the files that have changed since the last call of this method.
+    pub(crate) fn take_changed(&mut self) -> ChangedFiles {
+        std::mem::take(&mut self.changed)
     }
 
     /// Undoes the given turn, or the last one that changed something. No turn may be running. After an error,

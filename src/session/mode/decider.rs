@@ -255,7 +255,7 @@ impl Decider {
 
     /// Returns true if the same call was rejected too often.
     fn rejected(&mut self, call: &ToolCallId) -> bool {
-        let announced = self.log.open_call(call);
+        let announced = self.log.open_call(call).filter(|call| call.check.is_none());
         announced.is_some_and(|call| self.denials.add(call, "rejected"))
     }
 
@@ -325,6 +325,7 @@ impl Decider {
             call: call.to_string(),
             facts: RecordedFacts::new(facts, self.policy.context.source.is_counted()),
             arguments: arguments.unwrap_or_default(),
+            check: self.log.open_call(call).and_then(|call| call.check.clone()),
             mode: self.policy.mode.to_string(),
             under: hash,
             consent,
@@ -404,7 +405,8 @@ impl Decider {
     fn denied(&mut self, call: ToolCallId, denial: Denial) -> Authorization {
         let announced = self.log.open_call(&call);
         let tool = announced.map(|call| call.name.clone()).unwrap_or_default();
-        let too_often = announced.is_some_and(|call| self.denials.add(call, denial.rule));
+        let of_model = announced.filter(|call| call.check.is_none());
+        let too_often = of_model.is_some_and(|call| self.denials.add(call, denial.rule));
         let Denial { rule, message } = denial;
         self.record_denial(call, tool, rule);
         Authorization::Denied { rule, message, too_often }

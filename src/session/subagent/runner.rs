@@ -121,6 +121,7 @@ fn failure(reason: EndReason) -> &'static str {
         EndReason::RefusedAgain => "was stopped because the same call was refused again and again",
         EndReason::Looping => "was stopped because it repeated the same calls with the same results",
         EndReason::NoAnswer => "was asked again several times and gave no answer",
+        EndReason::ChecksFailed => "ended with checks that fail",
         EndReason::ModeChanged => "was stopped because the new mode denies its calls",
         EndReason::Stop(StopReason::EndTurn) => "ended without an answer",
         EndReason::Stop(StopReason::MaxTokens) => "ran out of tokens before it finished",

@@ -33,7 +33,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 impl Turn {
     pub(super) async fn run_call(&self, call: Announced) -> Result<After, TurnError> {
-        let Announced { id, tool, may_run, title } = call;
+        let Announced { id, tool, may_run, title, is_check } = call;
         let facts = tool.as_ref().map(|(spec, prepared)| match prepared {
             Ok(call) => {
                 let outputs = self.workspace.outputs().folder().map(Path::to_owned);
@@ -101,7 +101,9 @@ impl Turn {
                     let recording = tokio::spawn(keep(self.number, reported_changes, self.changes.clone()));
                     let client_io = self.client_io.for_call(&id);
                     let journal = Journal::new(Some(Arc::clone(&self.intents)), changes.clone());
-                    let context = RunContext { permit, progress: None, changes, journal, client_io };
+                    let keeps_output = is_check;
+                    let context =
+                        RunContext { permit, progress: None, changes, journal, client_io, keeps_output };
                     let call = AllowedCall { id, title, spec: &spec };
                     self.carry_out(call, |context| action.run(context, state), context, recording).await
                 }
@@ -184,8 +186,8 @@ impl Turn {
 
     pub(super) async fn finish(&self, call: EndedCall) -> Result<(), TurnError> {
         let EndedCall { id, title, output, instructions } = call;
-        let ToolOutput { mut text, mut content, seen, shown, plan, job, questions, exit_code, warnings } =
-            output;
+        let ToolOutput { mut text, mut content, seen, shown, plan, job, questions, exit_code, .. } = output;
+        let ToolOutput { command_output, warnings, .. } = output;
         text.push_str(&scaled_images::fit_result(&mut content).await);
         if let Some(entries) = plan {
             self.post_event(SessionEvent::Plan { entries }).await?;
@@ -203,7 +205,8 @@ impl Turn {
             ..ToolCallUpdateEvent::in_progress(id)
         };
         let send_permit = self.send_permit().await;
-        let finished = Box::new(FinishedCall { update, seen, instructions, job, questions, warnings });
+        let finished =
+            Box::new(FinishedCall { update, seen, instructions, job, questions, command_output, warnings });
         self.post(TurnMessage::Finished(finished, send_permit)).await?;
         if shown.is_empty() { Ok(()) } else { self.post(TurnMessage::Shown(shown)).await }
     }

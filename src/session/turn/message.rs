@@ -16,13 +16,14 @@ use crate::external_agent::session::ReadyReply;
 use crate::model::excess::Excess;
 use crate::model::{Failure, ModelError, ModelRequest};
 use crate::permission::{CallFacts, Target};
+use crate::session::due_checks::CheckMessage;
 use crate::session::mode::decider::Authorization;
 use crate::session::mode::switch::Proposed;
 use crate::session::prompt_end::CommandEnd;
 use crate::session::subagent::spawn::Spawned;
 use crate::tool::agent::background::BackgroundAgent;
 use crate::tool::user::chat_question::ChatQuestion;
-use crate::tool::{Job, LastSeen, Proposal, SessionAction, SnapshotHandle};
+use crate::tool::{CommandOutput, Job, LastSeen, Proposal, SessionAction, SnapshotHandle};
 
 /// Streamed text passes as these messages, and each is moved several times, so large parts are boxed.
 pub(crate) enum TurnMessage {
@@ -68,6 +69,7 @@ pub(crate) enum TurnMessage {
     Snapshot {
         reply: oneshot::Sender<Option<SnapshotHandle>>,
     },
+    Check(CheckMessage),
     /// Replies once the switch is settled, with a text if the turn must end.
     InBand {
         found: FoundSwitch,
@@ -107,6 +109,8 @@ pub(crate) struct FinishedCall {
     pub(crate) instructions: Vec<Instructions>,
     pub(crate) job: Option<Job>,
     pub(crate) questions: Vec<ChatQuestion>,
+    /// Of a check.
+    pub(crate) command_output: Option<CommandOutput>,
     /// For the user.
     pub(crate) warnings: Vec<String>,
 }

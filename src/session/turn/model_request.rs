@@ -207,7 +207,7 @@ impl Requests {
         let now = log.now_ms();
         let context = &policy.context;
         let (is_subagent, client) = (policy.ancestry.parent.is_some(), context.client_prompt.as_deref());
-        let role = PromptRole { agent: &policy.agent, is_subagent, client };
+        let role = PromptRole { agent: &policy.agent, is_subagent, client, checks: &context.checks };
         let (sources, skills) = (&context.sources, &context.skills);
         let text = system_prompt::make(sources, skills, cwd, now, &role).await;
         log.queue(Row::SystemPrompt { session: log.id().clone(), text: Arc::clone(&text) });

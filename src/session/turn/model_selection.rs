@@ -67,6 +67,7 @@ impl Models {
             model: model.cloned(),
             is_fallback: model.is_some_and(|model| context.models.is_fallback(model)),
             is_read_only: policy.ceilings().modes.iter().any(|mode| mode.access == Access::ReadOnly),
+            checks: context.checks.len(),
             modes: options::mode_state(&context.modes, &policy.mode),
             options,
             head: decider.log.head().clone(),

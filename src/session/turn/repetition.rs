@@ -69,7 +69,9 @@ pub(crate) enum Brake {
 impl Repetition {
     /// Counts the end of a call. A look at running work is expected to find the same.
     pub(crate) fn count(&mut self, update: &ToolCallUpdateEvent, decider: &Decider) {
-        let Some(call) = decider.log.open_call(&update.id) else { return };
+        let Some(call) = decider.log.open_call(&update.id).filter(|call| call.check.is_none()) else {
+            return;
+        };
         let tool = decider.policy.context.tools.find(&call.name);
         let spec = tool.as_ref().map(|tool| tool.spec());
         if spec.is_none_or(|spec| spec.background != BackgroundRole::Controls) {

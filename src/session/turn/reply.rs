@@ -90,6 +90,7 @@ pub(super) struct Ids {
     turn: u64,
     messages: u64,
     calls: u64,
+    checks: u64,
 }
 
 #[derive(Default)]
@@ -165,7 +166,7 @@ impl RequestScope {
 
 impl Ids {
     pub(super) fn new(turn: u64) -> Self {
-        Self { turn, messages: 0, calls: 0 }
+        Self { turn, messages: 0, calls: 0, checks: 0 }
     }
 
     pub(super) fn message(&mut self) -> MessageId {
@@ -176,6 +177,12 @@ impl Ids {
     fn call(&mut self) -> ToolCallId {
         self.calls += 1;
         ToolCallId::new(format!("call_{}_{}", self.turn, self.calls))
+    }
+
+    /// The call of a check.
+    pub(super) fn check(&mut self) -> ToolCallId {
+        self.checks += 1;
+        ToolCallId::new(format!("check_{}_{}", self.turn, self.checks))
     }
 }
 
@@ -439,13 +446,14 @@ impl<'a> Listener<'a> {
             locations,
             is_announced,
             note,
+            check: None,
         };
         let title = tool.as_ref().map(|(spec, _)| CallTitle {
             text: event.title.clone(),
             has_code_spans: acp_updates::has_code_spans(spec.kind),
         });
         self.turn.post_event(SessionEvent::ToolCall(Box::new(event))).await?;
-        self.calls.push(Announced { id, tool, may_run, title });
+        self.calls.push(Announced { id, tool, may_run, title, is_check: false });
         Ok(())
     }
 

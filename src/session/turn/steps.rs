@@ -2,6 +2,7 @@
 
 use futures_util::StreamExt;
 
+use super::check_calls::{self, CheckRounds};
 use super::external_turn;
 use super::message::{Next, TurnMessage};
 use super::non_answer::{MAX_NON_ANSWERS, NonAnswer};
@@ -42,8 +43,17 @@ pub(crate) async fn run(mut turn: Turn) -> Result<EndReason, TurnError> {
         let message_id = MessageId::new(format!("msg_{}_late", turn.number));
         turn.post_notice(message_id, NoticeKind::Info, text).await?;
     }
-    let outcome =
-        if turn.compacts { compact::run(&turn).await.map(Into::into) } else { run_steps(&turn).await };
+    let outcome = if turn.compacts {
+        compact::run(&turn).await.map(Into::into)
+    } else {
+        let mut ids = Ids::new(turn.number);
+        match run_steps(&turn, &mut ids).await {
+            Ok(end @ EndReason::Stop(StopReason::EndTurn)) if turn.context.requires_checks => {
+                check_calls::checked(&turn, &mut ids, end).await
+            }
+            outcome => outcome,
+        }
+    };
     // A command of this turn may have created the snapshot.
     if let Some(snapshot) = turn.ask_actor(|reply| TurnMessage::Snapshot { reply }).await? {
         turn.keep_changes(snapshot.end_turn(&turn.cancel).await);
@@ -51,11 +61,11 @@ pub(crate) async fn run(mut turn: Turn) -> Result<EndReason, TurnError> {
     outcome
 }
 
-async fn run_steps(turn: &Turn) -> Result<EndReason, TurnError> {
-    let mut ids = Ids::new(turn.number);
+async fn run_steps(turn: &Turn, ids: &mut Ids) -> Result<EndReason, TurnError> {
     let mut steps = 0;
     let mut interruptions = Interruptions::default();
     let mut non_answers = 0;
+    let mut check_rounds = CheckRounds::default();
     loop {
         let next = turn.ask_actor(|reply| TurnMessage::NextRequest { made: steps, reply }).await?;
         let (request, switches, is_read_only) = match next {
@@ -77,7 +87,7 @@ async fn run_steps(turn: &Turn) -> Result<EndReason, TurnError> {
         let step = tokio::select! {
             biased;
             () = turn.cancel.cancelled() => return Ok(StopReason::Cancelled.into()),
-            step = Listener::new(turn, &mut ids, &model, switches, scope).listen(reply) => step,
+            step = Listener::new(turn, ids, &model, switches, scope).listen(reply) => step,
         };
         let step = match step {
             Err(TurnError::Model(error)) if matches!(error.failure, Failure::ContextTooLong(_)) => {
@@ -111,7 +121,9 @@ async fn run_steps(turn: &Turn) -> Result<EndReason, TurnError> {
             return Ok(StopReason::Refusal.into());
         }
         if step.calls.is_empty() && non_answer.is_none() {
-            if background::goes_on(turn, ids.message()).await? {
+            if background::goes_on(turn, ids.message()).await?
+                || check_calls::goes_on(turn, ids, &mut check_rounds).await?
+            {
                 continue;
             }
             return Ok(StopReason::EndTurn.into());
@@ -127,11 +139,14 @@ async fn run_steps(turn: &Turn) -> Result<EndReason, TurnError> {
             turn.post_notice(ids.message(), NoticeKind::Message, text).await?;
             return Ok(reason);
         }
+        if !turn.cancel.is_cancelled() {
+            check_calls::after_calls(turn, ids, &mut check_rounds).await?;
+        }
         if turn.cancel.is_cancelled() {
             return Ok(StopReason::Cancelled.into());
         }
         if let Some(non_answer) = non_answer
-            && let Some(reason) = answer_non_answer(turn, &mut ids, &non_answer, non_answers).await?
+            && let Some(reason) = answer_non_answer(turn, ids, &non_answer, non_answers).await?
         {
             return Ok(reason);
         }

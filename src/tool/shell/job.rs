@@ -5,7 +5,7 @@
 //! otherwise as unconfirmed.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,11 +16,13 @@ use crate::gate::Permit;
 use crate::process::{BrokerEvent, Event, Exit, Process, RecordState, RefusalKind};
 use crate::tool::agent::background::SeenEnd;
 use crate::workspace::Outputs;
+pub use command_output::CommandOutput;
 use output::JobOutput;
 pub(in crate::tool) use output::shortened;
 pub use output_watcher::OutputWatcher;
 
 mod clean;
+mod command_output;
 mod output;
 mod output_watcher;
 
@@ -69,6 +71,7 @@ enum JobMessage {
     Unseen(oneshot::Sender<JobSnapshot>),
     Since(usize, oneshot::Sender<News>),
     SaveRecord(oneshot::Sender<RecordState>),
+    OutputFile(oneshot::Sender<Option<PathBuf>>),
     Stop,
 }
 
@@ -369,6 +372,7 @@ impl JobTask {
                 self.process.save_record().await;
             }
             JobMessage::SaveRecord(reply) => drop(reply.send(take(&self.last_record))),
+            JobMessage::OutputFile(reply) => drop(reply.send(self.output.file().map(Path::to_owned))),
             JobMessage::Stop => {}
         }
     }

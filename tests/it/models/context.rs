@@ -369,6 +369,7 @@ fn events(turns: &[(usize, bool, Vec<StepLengths>)]) -> (Vec<SessionEvent>, Stri
                     locations: Vec::new(),
                     is_announced: false,
                     note: None,
+                    check: None,
                 })));
                 calls += 1;
             }

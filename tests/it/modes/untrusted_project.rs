@@ -229,3 +229,35 @@ pub(super) fn headless_plan_is_printed_and_keeps_the_mode() {
         assert!(!dir.path().join("work/PWNED").exists());
     }
 }
+
+/// Such a file narrows nevertheless.
+#[test]
+fn checks_of_a_project_run_only_while_its_file_is_trusted() {
+    let dir = project();
+    let checked = dir.path().join("work/CHECKED");
+    let file = dir.path().join("work/.modegate/modes.yaml");
+    let text = "checks: [{id: evil, command: touch CHECKED}]\npermissions: {deny: [shell(touch PWNED)]}\n";
+    std::fs::write(&file, text).unwrap();
+    let output = run(dir.path(), &["--mode", "code"]);
+    assert!(output.contains("do not run, because you have not trusted the file: evil"), "{output}");
+    assert!(!checked.exists() && !output.contains("can do no more than plan mode allows"), "{output}");
+    assert!(output.contains("The rule deny shell(touch PWNED)"), "{output}");
+    let trust = Command::new(env!("CARGO_BIN_EXE_modegate"))
+        .arg("trust")
+        .current_dir(dir.path().join("work"))
+        .env("HOME", dir.path().join("home"))
+        .env_remove("XDG_CONFIG_HOME")
+        .output()
+        .unwrap();
+    assert!(trust.status.success());
+    let pwned = dir.path().join("work/PWNED");
+    std::fs::remove_file(&pwned).unwrap();
+    run(dir.path(), &["--mode", "code"]);
+    assert!(checked.exists(), "the control: a trusted file's checks run");
+    for file in [&checked, &pwned] {
+        std::fs::remove_file(file).unwrap();
+    }
+    std::fs::write(&file, text.replace("evil", "evil2")).unwrap();
+    let output = run(dir.path(), &["--mode", "code"]);
+    assert!(pwned.exists() && !checked.exists(), "any change ends the trust: {output}");
+}

@@ -31,6 +31,20 @@ run_over_version_2! {
         switch_to_fewer_write_paths_applies_immediately,
         max_mode_limits_the_session_mode,
     }
+    checks {
+        check_runs_once_after_the_calls_of_a_reply,
+        model_reads_only_new_findings,
+        check_is_due_only_after_changes_of_its_files,
+        deny_rule_also_refuses_a_check,
+        refused_check_is_tried_once_in_a_turn,
+        check_needs_permission_where_commands_do,
+        read_only_check_asks_nothing_and_changes_nothing,
+        mode_without_commands_runs_no_check,
+        plan_ends_a_check_that_runs,
+        cancelled_turn_ends_its_check,
+        check_ends_at_its_timeout,
+        check_at_the_end_brings_the_model_back,
+    }
     contract {
         each_mode_offers_exactly_these_tools_to_every_agent,
         tools_of_the_first_request_are_few_and_lean,

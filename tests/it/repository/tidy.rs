@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
-const LAYERS: [(&str, &[&str]); 82] = [
+const LAYERS: [(&str, &[&str]); 83] = [
     ("acp", &[]),
     (
         "agent",
         &[
             "acp",
             "bounded_file",
+            "checks",
             "client",
             "error",
             "external_agent",
@@ -36,10 +37,11 @@ const LAYERS: [(&str, &[&str]); 82] = [
     ("bounded_file", &[]),
     ("busy", &[]),
     ("chain", &["ids"]),
+    ("checks", &["mode"]),
     ("cli", CLI),
     ("client", &["acp"]),
     ("config", CONFIG),
-    ("conversation", &["acp", "agents", "bounded_file", "client", "event", "git_folder", "skill"]),
+    ("conversation", &["acp", "agents", "bounded_file", "checks", "client", "event", "git_folder", "skill"]),
     ("conversation/mode_switch", &["yaml_error"]),
     ("error", &["acp"]),
     ("event", &["acp", "conversation/content", "model"]),
@@ -130,7 +132,7 @@ const LAYERS: [(&str, &[&str]); 82] = [
     ("permission", &["mode"]),
     ("own_files", &[]),
     ("platform", &[]),
-    ("policy", &["mode", "permission", "agents", "server", "yaml_error"]),
+    ("policy", &["checks", "mode", "permission", "agents", "server", "yaml_error"]),
     ("path_bytes", &[]),
     ("process", &["folder_removal", "git_folder", "kernel", "sandbox", "supervisor"]),
     ("agents", &["external_agent/definition", "mode", "model"]),
@@ -422,6 +424,7 @@ const SESSION: &[&str] = &[
     "acp",
     "bounded_file",
     "chain",
+    "checks",
     "client",
     "conversation",
     "error",
@@ -457,6 +460,7 @@ const PARTS: [(&str, &[&str]); 14] = [
     ("session/prompt_end", &[]),
     ("session/session_snapshot", &[]),
     ("session/mode", &["session/event_log"]),
+    ("session/due_checks", &["session/event_log", "session/mode"]),
     (
         "session/handle",
         &["session/insertion", "session/options", "session/prompt_end", "session/session_snapshot"],
@@ -477,6 +481,7 @@ const PARTS: [(&str, &[&str]); 14] = [
     (
         "session/turn",
         &[
+            "session/due_checks",
             "session/event_log",
             "session/handle",
             "session/insertion",
@@ -493,6 +498,7 @@ const PARTS: [(&str, &[&str]); 14] = [
     (
         "session/history",
         &[
+            "session/due_checks",
             "session/event_log",
             "session/handle",
             "session/mode",
@@ -506,6 +512,7 @@ const PARTS: [(&str, &[&str]); 14] = [
         "session/actor",
         &[
             "session/command",
+            "session/due_checks",
             "session/event_log",
             "session/handle",
             "session/history",
@@ -523,10 +530,12 @@ const PARTS: [(&str, &[&str]); 14] = [
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 128] = [
+const PURE: [&str; 130] = [
     "acp",
     "audit",
     "chain",
+    "checks",
+    "checks/findings",
     "event",
     "front_matter",
     "external_agent/client/requests",
@@ -741,6 +750,7 @@ const LIBRARIES: [(&str, &[&str]); 42] = [
         "serde_saphyr",
         &[
             "audit",
+            "checks",
             "mode",
             "permission/rules",
             "policy",

@@ -56,6 +56,7 @@ impl ToolFixture {
             journal: Journal::new(None, changes.clone()),
             changes,
             client_io: ClientIo::disconnected(),
+            keeps_output: false,
         };
         let state = SessionState { snapshot: Some(self.snapshot.clone()), ..SessionState::default() };
         (call.action.run(context, state).await, reports)
@@ -115,6 +116,7 @@ async fn dropped_command_is_ended_and_reported() {
         journal: Journal::new(None, changes.clone()),
         changes,
         client_io: client,
+        keeps_output: false,
     };
     let state = SessionState { snapshot, ..SessionState::default() };
     tokio::select! {

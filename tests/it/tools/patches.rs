@@ -164,6 +164,7 @@ pub(super) async fn run_tool(
         journal: Journal::new(None, changes.clone()),
         changes,
         client_io: ClientIo::disconnected(),
+        keeps_output: false,
     };
     call.action.run(context, SessionState::default()).await.map(|output| output.text)
 }

@@ -28,6 +28,7 @@ fn end_step(repetition: &mut Repetition, calls: &[Ended<'_>]) -> Option<Brake> {
             locations: Vec::new(),
             is_announced: false,
             note: None,
+            check: None,
         };
         let mut update = ToolCallUpdateEvent::failed(id, *result);
         match result.chars().next() {

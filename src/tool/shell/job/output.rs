@@ -97,6 +97,11 @@ impl JobOutput {
         self
     }
 
+    /// The file with all of the output, if the model does not get all.
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.file.as_ref().map(OutputFile::path)
+    }
+
     /// Returns the text for the model from byte `from` on, and its end. An incomplete last line is returned again
     /// when it is complete.
     pub(super) fn since(&self, from: usize) -> (String, usize) {

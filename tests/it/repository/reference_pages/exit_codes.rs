@@ -7,7 +7,7 @@ use clap::{Command, CommandFactory};
 use super::{Page, source};
 
 /// The meanings of the outcomes of a headless run.
-const OUTCOMES: [(&str, &str); 8] = [
+const OUTCOMES: [(&str, &str); 9] = [
     (
         "Done",
         "the turn ended; a denied call counts only until a later one does the same; in `plan`, an answer is enough",
@@ -24,6 +24,7 @@ const OUTCOMES: [(&str, &str); 8] = [
         "Looping",
         "the model repeated the same calls with the same results, or only made calls that were denied",
     ),
+    ("ChecksFailed", "checks that the run requires failed, did not run, or are not defined"),
     ("Interrupted", "SIGINT or SIGTERM cancelled the turn"),
 ];
 

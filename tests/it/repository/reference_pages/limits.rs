@@ -455,7 +455,7 @@ const UNDO: [LimitRow; 6] = [
     ),
 ];
 
-const COMMANDS: [LimitRow; 11] = [
+const COMMANDS: [LimitRow; 16] = [
     ("command line", "tool/shell.rs", "MAX_LINE", Bytes, "the call fails"),
     (
         "command line for an \"always\" answer",
@@ -488,6 +488,29 @@ const COMMANDS: [LimitRow; 11] = [
         "MAX_FILES",
         Of(""),
         "the oldest is deleted",
+    ),
+    ("time of a check, by default", "checks.rs", "SECONDS", Seconds, "SIGTERM, then SIGKILL"),
+    ("largest `timeout` of a check", "checks.rs", "MAX_SECONDS", Seconds, "the file is refused"),
+    (
+        "output of a check that is compared",
+        "tool/shell/job/command_output.rs",
+        "MAX_OUTPUT",
+        Bytes,
+        "later findings are not found",
+    ),
+    (
+        "start of new findings that the model gets",
+        "checks/findings.rs",
+        "HEAD",
+        Bytes,
+        "the middle is left out",
+    ),
+    (
+        "end of new findings that the model gets",
+        "checks/findings.rs",
+        "TAIL",
+        Bytes,
+        "the middle is left out",
     ),
     ("running background jobs of a session", "tool/shell/jobs.rs", "MAX_RUNNING", Of(""), "the call fails"),
     (
