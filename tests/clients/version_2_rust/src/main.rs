@@ -1,4 +1,4 @@
-//! Holds a conversation in version 2 of the protocol with the Rust SDK's client, and prints what holds.
+//! A conversation in version 2 of the protocol with the Rust SDK's client. Prints the checks that passed.
 //!
 //!     cargo run -- SCRIPT BINARY
 
@@ -13,11 +13,11 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 type Connection = ConnectionTo<Agent>;
 
-/// What the user does with the next questions.
+/// The user's answer to the next questions.
 #[derive(Clone)]
 enum Answer {
     Select(&'static str),
-    /// Selects the option after a second, because nobody reads a plan faster.
+    /// Selects the option after a second, as a person who reads the plan.
     Read(&'static str),
     /// Switches the mode, and then allows the call, which is too late.
     Tighten,
