@@ -44,8 +44,7 @@ fn request(method: &str, version: Version, cwd: &std::path::Path, sessions: &Ses
         ("authenticate" | "auth/login", _) => (json!({ "methodId": "environment" }), Expected::Error),
         ("logout" | "auth/logout", _) => (json!({}), Expected::Result),
         ("session/new", _) => (json!({ "cwd": cwd, "mcpServers": [] }), Expected::Error),
-        ("session/load" | "session/fork", _) => (stored, Expected::Error),
-        ("session/resume", Version::One) => (stored, Expected::Error),
+        ("session/load" | "session/fork", _) | ("session/resume", Version::One) => (stored, Expected::Error),
         ("session/resume", Version::Two) => {
             let mut params = stored;
             params["replayFrom"] = json!({ "type": "start" });
@@ -234,9 +233,10 @@ async fn cancelled_mode_change_changes_nothing() {
         let mut client = TestClient::new();
         let session = client.session().await;
         let params = json!({ "sessionId": session, "modeId": "plan" });
-        let id = match is_cancelled {
-            true => request_and_cancel(&mut client, "session/set_mode", params).await,
-            false => client.request("session/set_mode", params).await,
+        let id = if is_cancelled {
+            request_and_cancel(&mut client, "session/set_mode", params).await
+        } else {
+            client.request("session/set_mode", params).await
         };
         client.until_answer(id).await;
         let resume = json!({ "sessionId": session, "cwd": client.cwd(), "mcpServers": [] });

@@ -223,7 +223,7 @@ fn recording_of_version_2_can_be_replayed() {
     assert!(status.success());
     let output = modegate(dir.path(), &["replay", "recording.jsonl", "--model", &model]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
-    let mut player = Command::new(env!("CARGO_BIN_EXE_modegate"))
+    let mut program = Command::new(env!("CARGO_BIN_EXE_modegate"))
         .args(["replay", "--as-agent"])
         .arg(&recording)
         .env("HOME", dir.path())
@@ -231,8 +231,8 @@ fn recording_of_version_2_can_be_replayed() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut client = player.stdin.take().unwrap();
-    let mut played = BufReader::new(player.stdout.take().unwrap()).lines();
+    let mut client = program.stdin.take().unwrap();
+    let mut played = BufReader::new(program.stdout.take().unwrap()).lines();
     for line in fs::read_to_string(&recording).unwrap().lines().skip(1) {
         let message: Value = serde_json::from_str(line).unwrap();
         let recorded = message["line"].as_str().unwrap();
@@ -244,7 +244,7 @@ fn recording_of_version_2_can_be_replayed() {
         }
     }
     drop(client);
-    assert!(player.wait().unwrap().success());
+    assert!(program.wait().unwrap().success());
 }
 
 #[test]

@@ -311,7 +311,7 @@ fn errors() -> Vec<(AgentError, &'static str)> {
             AgentError::UnsupportedVersion { requested: 0 },
             "version 2 is offered, and the client requests none that Modegate has",
         ),
-        (AgentError::Cancelled, "version 2: a prompt was cancelled before it had its place in the history"),
+        (AgentError::Cancelled, "the client has cancelled the request"),
         (
             AgentError::UnknownSession(SessionId::new("…")),
             "the session is unknown, or not active on this connection",

@@ -114,10 +114,10 @@ fn contents(content: &Value) -> Option<Vec<Row>> {
                 let operation = word(change.next("operation")?)?;
                 let path = word(change.next("path")?)?;
                 change.end()?;
-                let mut patch = Members::of(members.next("patch")?)?;
-                (patch.next("format")? == "git_patch").then_some(())?;
-                let patched = quoted(patch.next("text")?)?;
-                patch.end()?;
+                let mut git = Members::of(members.next("patch")?)?;
+                (git.next("format")? == "git_patch").then_some(())?;
+                let patched = quoted(git.next("text")?)?;
+                git.end()?;
                 vec!["diff".to_owned(), operation, path, patched]
             }
             _ => return None,
