@@ -33,12 +33,13 @@ DOCUMENTS = """(() => {
   return all;
 })()"""
 # As in browser.py, in all frames. The text of an input is its value.
-FIND = f"""((selector, text) => {{
+FIND = f"""((selector, text, scrolls) => {{
   const isMatch = (element) =>
     element.getClientRects().length && (element.value || element.innerText).includes(text);
   for (const {{ content, x, y }} of {DOCUMENTS}) {{
     const element = [...content.querySelectorAll(selector)].find(isMatch);
     if (element) {{
+      if (scrolls) element.scrollIntoView({{ block: "nearest" }});
       const box = element.getBoundingClientRect();
       return {{ x: x + box.x + box.width / 2, y: y + box.y + box.height / 2 }};
     }}
@@ -68,8 +69,12 @@ class Workbench(Browser):
     def text(self):
         return self.evaluate(TEXT)
 
-    def find(self, selector, text=""):
-        return self.evaluate(f"{FIND}({json.dumps(selector)}, {json.dumps(text)})")
+    def find(self, selector, text="", scrolls=False):
+        return self.evaluate(f"{FIND}({json.dumps(selector)}, {json.dumps(text)}, {json.dumps(scrolls)})")
+
+    def click(self, selector, text=""):
+        self.wait(f"{selector} {text}", lambda: self.find(selector, text, scrolls=True))
+        super().click(selector, text)
 
     def until_shown(self, text):
         self.wait(text, lambda: text in self.text())
