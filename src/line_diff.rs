@@ -37,6 +37,13 @@ impl DiffHunk {
         (old.start..last.old_range().end, new.start..last.new_range().end)
     }
 
+    /// The removed and the added lines.
+    pub fn changed<'a>(&self, old: &[&'a str], new: &[&'a str]) -> (Vec<&'a str>, Vec<&'a str>) {
+        let ops = || self.0.iter().filter(|op| !matches!(op, DiffOp::Equal { .. }));
+        let removed = ops().flat_map(|op| &old[op.old_range()]).copied().collect();
+        (removed, ops().flat_map(|op| &new[op.new_range()]).copied().collect())
+    }
+
     /// Appends the unified form. `before` has the numbers of lines before the texts in their files.
     pub fn write(&self, text: &mut String, (old, new): (&[&str], &[&str]), before: (usize, usize)) {
         let (old_range, new_range) = self.ranges();

@@ -21,6 +21,9 @@ pub struct ClientDisplay {
     pub markdown_titles: bool,
     /// Messages with different ids are separate.
     pub separate_messages: bool,
+    /// Characters of a title in view where a question stands apart from the chat, whose last messages may be
+    /// out of view. `None` if questions follow the messages before them.
+    pub question_width: Option<usize>,
 }
 
 impl ClientDisplay {
@@ -33,6 +36,7 @@ impl ClientDisplay {
         failed_commands: true,
         markdown_titles: true,
         separate_messages: true,
+        question_width: None,
     };
 
     /// Of a client that is not known. A title with backticks is readable, but one without them, as Markdown,
@@ -45,6 +49,7 @@ impl ClientDisplay {
         failed_commands: false,
         markdown_titles: true,
         separate_messages: false,
+        question_width: None,
     };
 }
 
@@ -95,7 +100,7 @@ pub const KNOWN_CLIENTS: [KnownClient; 8] = [
         name: "vscode-acp-client",
         since: "0.2.0",
         label: "VS Code, ACP Client (formulahendry)",
-        display: ClientDisplay { markdown_titles: false, ..ClientDisplay::UNKNOWN },
+        display: ClientDisplay { markdown_titles: false, question_width: Some(80), ..ClientDisplay::UNKNOWN },
         consent: AutomaticConsent::Setting("`acp.autoApprovePermissions: allowAll`"),
         writer: FileWriter::Disk,
         zero_based_lines: false,

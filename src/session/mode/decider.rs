@@ -182,9 +182,15 @@ impl Decider {
         let claim = facts.claim.as_ref().map(|claim| claim.server.as_str());
         let display = self.policy.context.updates.display;
         let accepted = self.policy.context.updates;
-        let call_update = acp_updates::call_for_permission(announced, &preview.content, claim, accepted);
+        let mut call_update = acp_updates::call_for_permission(announced, &preview.content, claim, accepted);
         let claimed = claim.map(|server| (server, announced.name.as_str()));
-        if let Some(text) = preview.unseen(display, claimed) {
+        let title = call_update.fields.title.clone().unwrap_or_default();
+        let message = preview.unseen(&title, display, claimed);
+        if let Some(width) = display.question_width {
+            let title = preview.title_away_from_chat(&title, width, message.is_some());
+            call_update.fields.title = Some(title);
+        }
+        if let Some(text) = message {
             self.log.show_question(&call, &text);
         }
         let options = permission_options::options(&scopes, &mode, self.policy.context.capabilities.forms);

@@ -58,11 +58,13 @@ impl Switches {
         let mut options = options_to(policy, "Implement in", &targets);
         // Some clients show only the title of a request, and name its options by their kinds.
         let title = question(&options);
-        call_shown.fields.title = Some(title.clone());
+        let is_away = policy.context.updates.display.question_width.is_some();
+        call_shown.fields.title =
+            Some(if is_away { question_away_from_chat(&options) } else { title.clone() });
         let has_forms = policy.context.capabilities.forms;
         if !has_forms && !policy.context.updates.display.plans {
             let message_id = MessageId::new(format!("msg_{call}"));
-            let text = format!("The plan:\n\n{}\n\n", proposal.plan.trim_end());
+            let text = format!("The plan:\n\n{}\n", proposal.plan.trim_end());
             log.record_notice(NoticeKind::Message, message_id, text);
         }
         let pending = ToolCallUpdateEvent {
@@ -98,10 +100,20 @@ pub(crate) const AUTOMATIC: &str =
 /// Names the modes in the order of the options, and the kinds by which some clients name them. No colon: clients
 /// cut titles there.
 fn question(options: &[PermissionOption]) -> String {
-    let names: Vec<_> = options.iter().map(mode_and_kind).collect();
+    format!("Implement the plan in {}?", alternatives(options.iter().map(mode_and_kind)))
+}
+
+/// Without the kinds: fewer characters are in view.
+fn question_away_from_chat(options: &[PermissionOption]) -> String {
+    let modes = options.iter().map(|option| capitalised(&option.option_id.0));
+    format!("The plan is in the chat. Implement it in {} mode?", alternatives(modes))
+}
+
+fn alternatives(names: impl Iterator<Item = String>) -> String {
+    let names: Vec<_> = names.collect();
     let (last, others) = names.split_last().map_or(("", &[][..]), |(last, others)| (last.as_str(), others));
     let before = if others.is_empty() { String::new() } else { format!("{} or ", others.join(", ")) };
-    format!("Implement the plan in {before}{last}?")
+    before + last
 }
 
 fn mode_and_kind(option: &PermissionOption) -> String {

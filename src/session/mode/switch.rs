@@ -202,16 +202,18 @@ impl Switches {
         let Decider { policy, log, .. } = decider;
         self.asked += 1;
         let call = ToolCallId::new(format!("switch_{}_{}", log.turn(), self.asked));
+        let display = policy.context.updates.display;
+        let place = if display.question_width.is_some() { " The reason is in the chat." } else { "" };
         let fields = ToolCallUpdateFields::new()
-            .title(format!("Switch to {target} mode?"))
+            .title(format!("Switch to {target} mode?{place}"))
             .kind(ToolKind::SwitchMode)
             .status(ToolCallStatus::Pending)
             .content(vec![acp_updates::text_content(&switch.analysis)]);
         let targets = vec![target];
         let mut options = options_to(policy, "Switch to", &targets);
         options.push(PermissionOption::new(REJECT, "Stay", PermissionOptionKind::RejectOnce));
-        if !policy.context.updates.display.text {
-            log.show_question(&call, &format!("{}\n\n", switch.analysis.trim_end()));
+        if !display.text {
+            log.show_question(&call, &format!("{}\n", switch.analysis.trim_end()));
         }
         let (id, answer) = log.request_permission(ToolCallUpdate::new(call, fields), options);
         self.add_question(id, answer, targets, SwitchRequest::InBand { switch, reply }, policy);

@@ -35,6 +35,7 @@ async fn change_is_shown_before_it_is_allowed() {
         ("another", false, false),
         ("vscode-acp-client", false, false),
         ("vscode-acp-chat", false, false),
+        ("vscode-acp", false, false),
         ("acpx", false, false),
         ("toad", true, false),
         ("CodeCompanion.nvim", true, true),
@@ -60,6 +61,56 @@ async fn change_is_shown_before_it_is_allowed() {
     }
 }
 
+/// A list of options can cover the chat, or the chat has moved on: the title has a short change, and otherwise
+/// says that the chat has the change.
+#[tokio::test]
+async fn title_of_a_question_away_from_the_chat_has_the_change_or_its_place() {
+    let long = format!("echo {}", "x".repeat(100));
+    for (tool, arguments, title, elsewhere) in [
+        (
+            "edit_file",
+            json!({ "path": "a.txt", "old_text": "old", "new_text": "new" }),
+            "Edit a.txt: -old +new",
+            "Edit a.txt",
+        ),
+        (
+            "write_file",
+            json!({ "path": "n.txt", "content": "fresh\n" }),
+            "Write n.txt: +fresh",
+            "Write n.txt",
+        ),
+        (
+            "write_file",
+            json!({ "path": "n.txt", "content": "one\ntwo\n" }),
+            "Write n.txt (+2 -0, see the chat)",
+            "Write n.txt",
+        ),
+        (
+            "shell",
+            json!({ "command": &long }),
+            &format!("{}… (all of it is in the chat)", &long[..52]),
+            &long,
+        ),
+        ("shell", json!({ "command": "echo one" }), "echo one", "echo one"),
+    ] {
+        for (name, expected) in [("vscode-acp-client", title), ("another", elsewhere)] {
+            let mut client = EditorClient::named_with("ask", name, files()).await;
+            client.file("a.txt", "old\n", None);
+            let prompt = client.begin(&[(tool, arguments.clone())]).await;
+            let messages = client.until_answer(prompt).await;
+            let (_, request) =
+                client.requests.iter().find(|(method, _)| method.ends_with("permission")).unwrap();
+            assert_eq!(request["toolCall"]["title"], expected, "{name}");
+            let text = read_before_the_question(&messages);
+            if expected.contains("the chat") && tool == "shell" {
+                assert!(text.contains(&long), "{text}");
+            }
+            assert!(!text.ends_with("\n\n"), "blank lines would move the change out of view: {text}");
+            client.end().await;
+        }
+    }
+}
+
 /// The title has a short command. A longer one is in a message.
 #[tokio::test]
 async fn command_is_shown_before_it_is_allowed() {
@@ -80,6 +131,8 @@ async fn plan_is_shown_before_it_is_accepted() {
     for (name, is_shown) in [
         ("another", false),
         ("vscode-acp-client", false),
+        ("vscode-acp-chat", false),
+        ("vscode-acp", false),
         ("CodeCompanion.nvim", false),
         ("acpx", false),
         ("agent-shell", true),
@@ -91,10 +144,11 @@ async fn plan_is_shown_before_it_is_accepted() {
         let messages = client.until_answer(prompt).await;
         assert_eq!(read_before_the_question(&messages).contains(PLAN), !is_shown, "{name}");
         let (_, request) = &client.requests[0];
-        assert_eq!(
-            request["toolCall"]["title"],
-            "Implement the plan in Ask mode (allow once) or Code mode (allow always)?"
-        );
+        let title = match name {
+            "vscode-acp-client" => "The plan is in the chat. Implement it in Ask or Code mode?",
+            _ => "Implement the plan in Ask mode (allow once) or Code mode (allow always)?",
+        };
+        assert_eq!(request["toolCall"]["title"], title);
         client.end().await;
     }
 }
