@@ -264,7 +264,7 @@ impl Client {
     }
 }
 
-fn decode<A: DeserializeOwned>(answer: Result<Value, ClientError>) -> Result<A, ClientError> {
+pub fn decode<A: DeserializeOwned>(answer: Result<Value, ClientError>) -> Result<A, ClientError> {
     serde_json::from_value(answer?).map_err(|error| ClientError::Malformed(error.to_string()))
 }
 

@@ -1,8 +1,9 @@
 //! The part of a question that the client does not show, as a message or in the question's title. Pure.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::acp_updates::claim_warning;
+use crate::acp::{ContentBlock, ToolCallContent, ToolCallUpdateFields};
 use crate::client::ClientDisplay;
 use crate::conversation::content::{TEXT, ToolContent, clip};
 use crate::line_diff::{self, lines};
@@ -19,6 +20,25 @@ pub struct CallPreview {
 }
 
 impl CallPreview {
+    /// The preview of a call of an external agent.
+    pub fn of_update(fields: &ToolCallUpdateFields, folder: &Path) -> Self {
+        let title = fields.title.as_deref().unwrap_or_default();
+        let content = fields.content.iter().flatten().filter_map(|content| match content {
+            ToolCallContent::Diff(diff) => Some(ToolContent::Diff {
+                path: diff.path.clone(),
+                old: diff.old_text.clone(),
+                new: diff.new_text.clone(),
+                line: None,
+            }),
+            ToolCallContent::Content(content) => match &content.content {
+                ContentBlock::Text(text) if text.text.trim() != title => Some(ToolContent::text(&text.text)),
+                _ => None,
+            },
+            _ => None,
+        });
+        Self { content: content.collect(), is_in_title: false, folder: folder.to_owned() }
+    }
+
     /// The parts that the client would not show before its user answers. `claim` names an MCP server and its tool.
     pub fn unseen(&self, title: &str, display: ClientDisplay, claim: Option<(&str, &str)>) -> Option<String> {
         let is_title_cut = display.question_width.is_some_and(|width| is_longer(title, width));

@@ -1,6 +1,7 @@
 //! What decides the calls of a session: its mode, the ceilings above it, the answers that it remembers; and how the
 //! mode changes. Nothing here runs a call.
 
+mod agent_question;
 pub(super) mod ancestry;
 pub(super) mod ceilings;
 pub(super) mod decider;

@@ -163,6 +163,10 @@ def prompt(id, words, more):
         update({"sessionUpdate": "tool_call", "toolCallId": "c1", "title": "Edit", "kind": "edit", "status": "pending", **places})
         chunk(outcome(ask("session/request_permission", {**permission, "toolCall": {**permission["toolCall"], **places}})))
         update({"sessionUpdate": "tool_call_update", "toolCallId": "c1", "status": "completed", **places})
+    elif what == "shows":
+        content = [{"type": "diff", "path": rest, "oldText": "old\n", "newText": "new\n"},
+                   {"type": "content", "content": {"type": "text", "text": "Because."}}]
+        chunk(outcome(ask("session/request_permission", {**permission, "toolCall": {**permission["toolCall"], "content": content}})))
     elif what == "dies-when": threading.Thread(target=lambda: (until(rest), os._exit(3)), daemon=True).start()
     elif what == "open":
         update({"sessionUpdate": "tool_call", "toolCallId": "c9", "title": "Look", "kind": "read", "status": "in_progress"})

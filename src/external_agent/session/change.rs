@@ -5,7 +5,7 @@ use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::consents::{ConsentScope, Consents};
 use super::message::{AgentMessage, AgentOutput, AnsweredChange, ProcessMessage};
@@ -19,7 +19,7 @@ use crate::acp::{
     RequestPermissionOutcome, RequestPermissionRequest, SessionUpdate, ToolCall, ToolCallId,
     ToolCallLocation, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields,
 };
-use crate::client::ClientError;
+use crate::client::{self, ClientError, ClientRequest};
 use crate::conversation::acp_updates::text_content;
 use crate::event::SessionEvent;
 use crate::permission::{self, CallFacts, CallSource, Target, Verdict};
@@ -150,7 +150,7 @@ impl AskedChanges {
                     outputs.extend(more);
                     outputs.extend(asker.answer(question.change.number, allows));
                 }
-                Decision::Ask(facts) => outputs.push(self.ask(question, *facts, asker, limits)),
+                Decision::Ask(facts) => outputs.extend(self.ask(question, *facts, asker, limits)),
             }
         }
         outputs
@@ -221,7 +221,7 @@ impl AskedChanges {
         facts: CallFacts,
         asker: &Asker<'_>,
         limits: &AgentLimits,
-    ) -> AgentOutput {
+    ) -> [AgentOutput; 2] {
         let start = asker.start;
         let change = question.change.clone();
         let again = if question.earlier == 0 { String::new() } else { format!("_{}", question.earlier) };
@@ -245,18 +245,24 @@ impl AskedChanges {
             ToolCallUpdate::new(call.clone(), fields),
             question.options(asker.host, &limits.mode.0),
         );
-        let (number, answer) = asker.host.client.request_permission(request);
+        let id = asker.host.client.reserve_id();
+        let (reply, answer) = oneshot::channel();
         let messages = asker.messages.clone();
         tokio::spawn(async move {
-            let answer = tokio::time::timeout(LIMIT, answer).await.unwrap_or(Err(ClientError::Late(LIMIT)));
+            let answer = match tokio::time::timeout(LIMIT, answer).await {
+                Ok(answer) => client::decode(answer.unwrap_or(Err(ClientError::Gone))),
+                Err(_) => Err(ClientError::Late(LIMIT)),
+            };
             let content = moved_content::read(&change).await;
             let answered = AnsweredChange { number: change.number, answer, content };
             // The session may be gone.
             let _ = messages.send(AgentMessage::Process(start, ProcessMessage::ChangeAnswered(answered)));
         });
-        self.open.push(OpenChange { question, facts, call, request: number });
+        self.open.push(OpenChange { question, facts, call, request: id });
         let update = Box::new(SessionUpdate::ToolCall(announced));
-        AgentOutput::Record(SessionEvent::ForwardedUpdate { update }, None)
+        let announcement = AgentOutput::Record(SessionEvent::ForwardedUpdate { update }, None);
+        let request = ClientRequest::RequestPermission(Box::new(request));
+        [announcement, AgentOutput::Forward { id, request, reply }]
     }
 
     pub(super) fn answered(

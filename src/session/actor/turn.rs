@@ -456,7 +456,7 @@ impl Actor {
                 self.decider.record(&grant).await;
             }
             AgentOutput::Forward { id, request, reply } => {
-                self.decider.log.client().send_request(id, request, reply);
+                self.decider.forward(self.workspace.cwd(), id, request, reply);
             }
             AgentOutput::Uncovered(text) => {
                 record_uncovered(text, &self.decider.policy.ancestry, &self.decider.log);

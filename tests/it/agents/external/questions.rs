@@ -48,6 +48,43 @@ pub(crate) async fn answer(client: &mut ExternalAgentClient, request: &Value, op
     client.client.send_line(&answer.to_string()).await;
 }
 
+/// Clients that show only titles get the content of a question in a message before it.
+#[tokio::test]
+async fn question_is_shown_before_its_answer() {
+    let file = "-old\n+new\n";
+    for (line, parts, title) in [
+        ("run echo new > b.tmp; mv b.tmp a.txt", &[file, "By the program mv"][..], "Write a.txt (peer)"),
+        ("shows {path}", &[file, "Because."], "Write"),
+    ] {
+        for (name, is_shown) in [("another", false), ("vscode-acp-client", false), ("zed", true)] {
+            let fixture = StoreFixture::new();
+            let mut client = client(&fixture, "ask").await;
+            let info = json!({ "name": name, "version": "0.2.0" });
+            let initialize = json!({ "protocolVersion": 1, "clientInfo": info });
+            let initialize = client.client.request("initialize", initialize).await;
+            client.until(initialize, None).await;
+            let meta = json!({ "modegate/agent": "peer" });
+            let new = json!({ "cwd": client.client.cwd(), "mcpServers": [], "_meta": meta });
+            let new = client.client.request("session/new", new).await;
+            let answer = client.until(new, None).await.pop().unwrap();
+            client.session = answer["result"]["sessionId"].as_str().unwrap().to_owned();
+            let path = client.path("a.txt");
+            std::fs::write(&path, "old\n").unwrap();
+            let line = line.replace("{path}", path.to_str().unwrap());
+            let messages = client.prompt(&line, Some("allow_once")).await;
+            let question = messages.iter().rposition(is_request).expect("a question");
+            let text = agent_text(&messages[..question]);
+            for part in parts {
+                assert_eq!(text.contains(part), !is_shown, "{name} {part}: {text}");
+            }
+            let shown = messages[question]["params"]["toolCall"]["title"].as_str().unwrap();
+            let place = if name == "vscode-acp-client" { " (+1 -1, see the chat)" } else { "" };
+            assert_eq!(shown, format!("{title}{place}"), "{name}");
+            client.end().await;
+        }
+    }
+}
+
 const LINE: &str = "run mkdir d; echo 1 > d/a; echo 2 >> d/a; echo 3 > b; mv b c; rm c; ls -R";
 
 #[tokio::test]
