@@ -21,8 +21,8 @@ pub struct ClientDisplay {
     pub markdown_titles: bool,
     /// Messages with different ids are separate.
     pub separate_messages: bool,
-    /// A question is asked away from the chat, whose last messages may be out of view, and shows so many
-    /// characters of its title. `None` if the question follows the messages before it.
+    /// Characters of a title in view where a question stands apart from the chat, whose last messages may be
+    /// out of view. `None` if questions follow the messages before them.
     pub question_width: Option<usize>,
 }
 

@@ -101,12 +101,18 @@ fn one_line_change(removed: &[&str], added: &[&str]) -> Option<String> {
     let (old, new) = (removed.first(), added.first());
     let has_more = removed.len() > 1 || added.len() > 1;
     let is_cut = [old, new].into_iter().flatten().any(|line| !line.ends_with('\n'));
-    if has_more || is_cut || old.map(|line| line.trim()) == new.map(|line| line.trim()) {
+    let hides_margin = old.zip(new).is_some_and(|(old, new)| margins(old) != margins(new));
+    if has_more || is_cut || hides_margin {
         return None;
     }
     let signed = |sign: &str, line: &&str| format!("{sign}{}", visible_line(line.trim()));
     let parts = old.map(|line| signed("-", line)).into_iter().chain(new.map(|line| signed("+", line)));
     Some(parts.collect::<Vec<_>>().join(" "))
+}
+
+fn margins(line: &str) -> (&str, &str) {
+    let start = line.len() - line.trim_start().len();
+    (&line[..start], &line[line.trim_end().len().max(start)..])
 }
 
 fn with_place(title: &str, place: &str, width: usize) -> String {
@@ -214,6 +220,8 @@ mod tests {
             (vec![diff(None, &long)], true, "Edit a.txt (+1 -0, see the chat)"),
             // One line cannot show these.
             (vec![diff(Some("a\n"), " a\n")], true, "Edit a.txt (+1 -1, see the chat)"),
+            (vec![diff(Some("a\n"), " b\n")], true, "Edit a.txt (+1 -1, see the chat)"),
+            (vec![diff(Some("a\n"), "a \n")], true, "Edit a.txt (+1 -1, see the chat)"),
             (vec![diff(Some("a\n"), "a")], true, "Edit a.txt (+1 -1, see the chat)"),
             (vec![diff(None, "a\n"), ToolContent::text(WORDS)], true, "Edit a.txt (+1 -0, see the chat)"),
             (vec![ToolContent::text(WORDS)], true, "Edit a.txt (all of it is in the chat)"),

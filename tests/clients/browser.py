@@ -37,7 +37,7 @@ class Browser:
         port_file = Path(profile, "DevToolsActivePort")
         driver.wait("Chromium", lambda: port_file.exists() and port_file.read_text().count("\n"))
         port, path = port_file.read_text().split()
-        self.socket = connect(f"ws://127.0.0.1:{port}{path}", max_size=None)
+        self.socket = connect(f"ws://127.0.0.1:{port}{path}", max_size=None, ping_interval=None)
         pages = self.send("Target.getTargets")["targetInfos"]
         target = next(page["targetId"] for page in pages if page["type"] == "page")
         self.session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -47,7 +47,7 @@ class Browser:
         message = {"id": self.count, "method": method, "params": params}
         self.socket.send(json.dumps(message | ({"sessionId": self.session} if self.session else {})))
         while True:
-            answer = json.loads(self.socket.recv(30))
+            answer = json.loads(self.socket.recv(90))
             if answer.get("id") == self.count:
                 if "error" in answer:
                     raise RuntimeError(f"{method}: {answer['error']['message']}")

@@ -112,8 +112,9 @@ class Workbench(Browser):
         self.click(".quick-input-list .monaco-list-row", text)
 
 
-def show_question(window):
+def show_question(window, extension, option):
     """Prints what a user reads before the answer."""
+    window.wait("a question", lambda: extension.is_asked(window, option))
     read()
     window.screenshot(FOLDER / "asked.png")
     print(window.text())
@@ -137,14 +138,13 @@ class AcpClient:
         window.press("Enter", 13)
 
     def set_plan(self, window):
-        window.run_command("ACP: Set Agent Mode")
-        window.wait("the input", lambda: window.find(".quick-input-title", "Set Agent Mode"))
-        window.type("plan")
-        window.press("Enter", 13)
+        window.click("#configOptionsContainer .picker-btn")
+        window.click(".picker-dropdown.open .picker-dropdown-item", "Plan")
 
-    def answer(self, window, option):
-        window.wait("a question", lambda: window.has_row(self.options[option]))
-        show_question(window)
+    def is_asked(self, window, option):
+        return window.has_row(self.options[option])
+
+    def choose(self, window, option):
         window.pick(self.options[option])
 
     def cancel(self, window):
@@ -183,11 +183,11 @@ class AcpChat:
         window.click("#mode-dropdown .dropdown-trigger")
         window.click("#mode-dropdown .dropdown-item", "Plan")
 
-    def answer(self, window, option):
-        text = self.options[option]
-        window.wait(text, lambda: window.find("button, label", text))
-        show_question(window)
-        window.click("button, label", text)
+    def is_asked(self, window, option):
+        return window.find("button, label", self.options[option])
+
+    def choose(self, window, option):
+        window.click("button, label", self.options[option])
         if option not in ("allow", "reject"):
             window.click("button", "Submit")
 
@@ -230,12 +230,19 @@ def steps(window, extension):
     if SCENARIO == "mode-mid-turn":
         until_started()
         set_plan(window, extension)
+    elif SCENARIO == "mode-under-permission":
+        show_question(window, extension, "allow")
+        set_plan(window, extension)
+        # The question may stay, although it is withdrawn.
+        if extension.is_asked(window, "allow"):
+            extension.choose(window, "allow")
     elif SCENARIO == "cancel":
         until_started()
         extension.cancel(window)
         return until_ended()
     elif SCENARIO in extension.answers:
-        extension.answer(window, extension.answers[SCENARIO])
+        show_question(window, extension, extension.answers[SCENARIO])
+        extension.choose(window, extension.answers[SCENARIO])
     # The chat numbers a list.
     window.until_shown(extension.last_texts.get(SCENARIO, LAST_TEXT.removeprefix("2. ")))
 

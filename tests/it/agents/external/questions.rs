@@ -48,7 +48,7 @@ pub(crate) async fn answer(client: &mut ExternalAgentClient, request: &Value, op
     client.client.send_line(&answer.to_string()).await;
 }
 
-/// Clients that show only titles get what is asked in a message before the question.
+/// Clients that show only titles get the content of a question in a message before it.
 #[tokio::test]
 async fn question_is_shown_before_its_answer() {
     let file = "-old\n+new\n";
