@@ -453,7 +453,7 @@ const SESSION: &[&str] = &[
 
 /// Parts of a module, lowest first, and the other parts of that module that each may name. A part is a file with
 /// the folder beside it.
-const PARTS: [(&str, &[&str]); 14] = [
+const PARTS: [(&str, &[&str]); 15] = [
     ("session/insertion", &[]),
     ("session/event_log", &["session/insertion"]),
     ("session/options", &[]),
