@@ -193,10 +193,8 @@ impl TestClient {
         let servers = setup.servers.replace("{dir}", &dir.path().to_string_lossy());
         let servers: BTreeMap<String, ServerDefinition> =
             if servers.is_empty() { BTreeMap::new() } else { serde_saphyr::from_str(&servers).unwrap() };
-        let rules = Arc::new(setup.rules);
         let commands: Arc<[UserCommand]> = setup.commands.into();
-        let agents = setup.agents;
-        let skills = setup.skills;
+        let (rules, agents, skills) = (Arc::new(setup.rules), setup.agents, setup.skills);
         let (client, end) = client::channel();
         let agent = Arc::new(Agent::new(
             context,
@@ -236,9 +234,8 @@ impl TestClient {
         let (done, flushed) = oneshot::channel();
         done.send(()).unwrap();
         let transport = Transport { incoming, outgoing, flushed };
-        let stop = CancellationToken::new();
         let server = RpcServer { transport, agent: Arc::clone(&agent), client, outgoing: end };
-        let server = tokio::spawn(rpc::serve(server, setup.grace, stop));
+        let server = tokio::spawn(rpc::serve(server, setup.grace, CancellationToken::new()));
         Self {
             dir,
             model,

@@ -119,8 +119,8 @@ fn last_end(messages: &[Value]) -> Value {
         update["toolCallId"].as_str().is_some_and(|id| id.starts_with("check_"))
             && update["status"].is_string()
     };
-    let updates = messages.iter().map(|message| &message["params"]["update"]);
-    updates.filter(is_check).next_back().cloned().unwrap_or_default()
+    let mut updates = messages.iter().map(|message| &message["params"]["update"]);
+    updates.rfind(is_check).cloned().unwrap_or_default()
 }
 
 fn questions(messages: &[Value]) -> usize {
@@ -133,8 +133,8 @@ pub(super) async fn check_runs_once_after_the_calls_of_a_reply() {
     let calls = [write("a.txt", "good\nbad\n"), write("b.txt", "b"), write("c.txt", "c")];
     let messages = session.turn(&calls).await;
     assert_eq!(checks(&messages), ["lint"]);
-    let announced = messages.iter().map(|message| &message["params"]["update"]);
-    let announced = announced.filter(|update| update["toolCallId"] == "check_1_1").next().unwrap();
+    let mut updates = messages.iter().map(|message| &message["params"]["update"]);
+    let announced = updates.find(|update| update["toolCallId"] == "check_1_1").unwrap();
     assert_eq!(announced["kind"], "execute", "{announced}");
     assert_eq!(announced["title"], "Check lint: ! grep -Hn bad a.txt");
     let end = last_end(&messages);
