@@ -29,6 +29,14 @@ pub(crate) fn wires() -> [(&'static str, &'static str, Box<dyn Wire>); 5] {
     ]
 }
 
+/// The body of a request to Anthropic, whatever the request's own model is.
+pub(crate) fn anthropic_body(request: &ModelRequest) -> Vec<u8> {
+    let (provider, name, wire) = wires().into_iter().find(|(provider, ..)| *provider == "anthropic").unwrap();
+    let request = ModelRequest { model: ModelId::new(format!("{provider}/{name}")), ..request.clone() };
+    let facts = &facts_of(name);
+    wire.body(&Ask { request: &request, name, facts, is_official: true, without: &[], left_out_images: &[] })
+}
+
 pub(crate) fn folder(provider: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/providers").join(provider)
 }

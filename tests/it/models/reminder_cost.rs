@@ -10,12 +10,10 @@ use std::fmt::Write;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use modegate::mode::{Modes, ReminderPosition, ToolList};
-use modegate::model::known::facts_of;
-use modegate::model::wire::Ask;
-use modegate::model::{Block, ModelEvent, ModelId, ModelRequest, ModelStop};
+use modegate::model::{Block, ModelEvent, ModelRequest, ModelStop};
 use serde_json::{Value, json};
 
-use crate::models::providers::{folder, wires};
+use crate::models::providers::{anthropic_body, folder};
 use crate::support::{Setup, TestClient};
 
 const POSITIONS: [(ReminderPosition, &str); 3] = [
@@ -41,17 +39,7 @@ pub(crate) struct Part {
 }
 
 pub(crate) fn parts(request: &ModelRequest) -> Vec<Part> {
-    let (provider, name, wire) = wires().into_iter().find(|(provider, ..)| *provider == "anthropic").unwrap();
-    let request = ModelRequest { model: ModelId::new(format!("{provider}/{name}")), ..request.clone() };
-    let ask = Ask {
-        request: &request,
-        name,
-        facts: &facts_of(name),
-        is_official: true,
-        without: &[],
-        left_out_images: &[],
-    };
-    let mut body: Value = serde_json::from_slice(&wire.body(&ask)).unwrap();
+    let mut body: Value = serde_json::from_slice(&anthropic_body(request)).unwrap();
     let mut parts: Vec<Value> = body["tools"].as_array_mut().unwrap().drain(..).collect();
     parts.append(body["system"].as_array_mut().unwrap());
     for message in body["messages"].as_array_mut().unwrap() {

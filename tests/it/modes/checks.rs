@@ -37,17 +37,25 @@ impl Checked {
     }
 
     fn say_calls(&self, calls: &[(&str, Value)]) {
+        self.say_calls_in(&self.session, calls);
+    }
+
+    fn say_calls_in(&self, session: &str, calls: &[(&str, Value)]) {
         for (number, (tool, arguments)) in calls.iter().enumerate() {
-            let id = format!("m{number}_{}", self.client.model.requests(&self.session).len());
+            let id = format!("m{number}_{}", self.client.model.requests(session).len());
             let (name, arguments) = ((*tool).to_owned(), arguments.clone());
-            self.client.model.say(&self.session, Ok(ModelEvent::ToolCall { id, name, arguments }));
+            self.client.model.say(session, Ok(ModelEvent::ToolCall { id, name, arguments }));
         }
-        self.client.model.say(&self.session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        self.client.model.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
     }
 
     fn say_answer(&self) {
-        self.client.model.say(&self.session, Ok(ModelEvent::Text("Done.".into())));
-        self.client.model.say(&self.session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        self.say_answer_in(&self.session);
+    }
+
+    fn say_answer_in(&self, session: &str) {
+        self.client.model.say(session, Ok(ModelEvent::Text("Done.".into())));
+        self.client.model.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
     }
 
     /// Runs a turn with these calls in one reply, and then an answer.
@@ -62,9 +70,13 @@ impl Checked {
         self.turn(&[write("a.txt", content)]).await
     }
 
-    /// The notes behind the results that the model read last.
     fn notes(&self) -> Vec<String> {
-        let request = self.client.model.requests(&self.session).pop().unwrap();
+        self.notes_of(&self.session)
+    }
+
+    /// The notes behind the results that the model of a session read last.
+    fn notes_of(&self, session: &str) -> Vec<String> {
+        let request = self.client.model.requests(session).pop().unwrap();
         let blocks = request.messages.last().unwrap().blocks.clone();
         let notes = blocks.into_iter().filter_map(|block| match block {
             Block::Note(text) => Some(text),
@@ -330,6 +342,31 @@ pub(super) async fn check_ends_at_its_timeout() {
     let note =
         "The check lint did not run to its end:\n> Stopped: the timeout of 1 s expired. Ended by signal 15";
     assert_eq!(session.notes(), [note]);
+    session.client.end().await;
+}
+
+/// A sub-agent is a session of its own, whose changes are also those of the session above it.
+#[tokio::test]
+pub(super) async fn sub_agent_and_the_session_above_it_run_checks() {
+    let file = LINT.replace("}]", "}, {id: last, command: 'false', when: end}]");
+    let mut session = Checked::begin("code", &file).await;
+    let prompt = session.client.prompt(&session.session, "go").await;
+    session.say_calls(&[("delegate", json!({ "task": "one" }))]);
+    session.say_calls_in("sess_2", &[write("a.txt", "bad\n")]);
+    session.say_answer_in("sess_2");
+    for _ in 0..2 {
+        session.say_answer();
+    }
+    session.client.until_answer(prompt).await;
+    let found =
+        |notes: Vec<String>, id: &str| notes.iter().any(|note| note.starts_with(&format!("The check {id}")));
+    assert!(found(session.notes_of("sess_2"), "lint") && found(session.notes(), "last"));
+    let requests = session.client.model.requests(&session.session);
+    assert!(format!("{:?}", requests[1].messages).contains("The check lint failed"), "after the delegation");
+    assert!(
+        !format!("{:?}", session.client.model.requests("sess_2")).contains("The check last"),
+        "not at its end"
+    );
     session.client.end().await;
 }
 

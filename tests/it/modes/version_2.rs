@@ -43,6 +43,7 @@ run_over_version_2! {
         plan_ends_a_check_that_runs,
         cancelled_turn_ends_its_check,
         check_ends_at_its_timeout,
+        sub_agent_and_the_session_above_it_run_checks,
         check_at_the_end_brings_the_model_back,
     }
     contract {

@@ -32,6 +32,11 @@ async fn session(client: &mut TestClient) -> String {
     answer["result"]["sessionId"].as_str().unwrap().to_owned()
 }
 
+/// Ends the reply of the model.
+fn done(client: &TestClient, session: &str) {
+    client.model.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
+}
+
 /// The kind of an update, the state of a session, a method, or "answer".
 fn kind(message: &Value) -> &str {
     let update = &message["params"]["update"];

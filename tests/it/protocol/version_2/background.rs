@@ -1,11 +1,10 @@
 //! Background work in version 2: its list in the states of a session, and its end.
 
-use modegate::model::{ModelEvent, ModelStop};
 use modegate::process::shell::Sandbox;
 use modegate::tool::Toolset;
 use serde_json::{Value, json};
 
-use super::{kind, kinds, prompt, session, set_mode, setup, until};
+use super::{done, kind, kinds, prompt, session, set_mode, setup, until};
 use crate::sessions::load::{call, text};
 use crate::support::{Setup, TestClient, shell};
 
@@ -16,10 +15,6 @@ struct JobSession {
     terminal: String,
     messages: Vec<Value>,
     _home: tempfile::TempDir,
-}
-
-fn done(client: &TestClient, session: &str) {
-    client.model.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
 }
 
 fn background(message: &Value) -> &Value {

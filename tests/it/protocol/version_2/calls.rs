@@ -1,17 +1,12 @@
 //! Tool calls in version 2: their cancellation, whole files, and plans.
 
-use modegate::model::{ModelEvent, ModelStop};
 use modegate::process::shell::Sandbox;
 use modegate::tool::Toolset;
 use serde_json::{Value, json};
 
-use super::{kind, kinds, prompt, session, set_mode, setup, until};
+use super::{done, kind, kinds, prompt, session, set_mode, setup, until};
 use crate::sessions::load::call;
 use crate::support::{Setup, TestClient, shell};
-
-fn done(client: &TestClient, session: &str) {
-    client.model.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
-}
 
 /// Lets the model make one call. Returns the messages up to the next one of this kind.
 async fn run_call(client: &mut TestClient, session: &str, tool: &str, arguments: Value) -> Vec<Value> {
@@ -21,6 +16,25 @@ async fn run_call(client: &mut TestClient, session: &str, tool: &str, arguments:
     done(client, session);
     done(client, session);
     until(client, "idle").await
+}
+
+/// Begins a command that does not end. Returns a session in `code`, the update about the start of the command, and
+/// the home.
+async fn running_command() -> (TestClient, String, Value, tempfile::TempDir) {
+    let home = tempfile::tempdir().unwrap();
+    let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
+    let mut client = TestClient::with(Setup { tools, live: true, ..setup("code") });
+    let session = session(&mut client).await;
+    let id = client.request("session/prompt", prompt(&session, "go", None)).await;
+    client.until_answer(id).await;
+    client.model.say(&session, Ok(call("c", "shell", json!({ "command": "sleep 1000" }))));
+    done(&client, &session);
+    loop {
+        let update = client.next().await["params"]["update"].take();
+        if update["status"] == "in_progress" {
+            return (client, session, update, home);
+        }
+    }
 }
 
 /// Returns the content of the end of the only call.
@@ -79,22 +93,8 @@ async fn proposed_plan_is_shown_as_markdown_before_the_question() {
 
 #[tokio::test]
 async fn cancelled_call_ends_and_its_turn_goes_on() {
-    let home = tempfile::tempdir().unwrap();
-    let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
-    let mut client = TestClient::with(Setup { tools, live: true, ..setup("code") });
-    let session = session(&mut client).await;
-    let id = client.request("session/prompt", prompt(&session, "go", None)).await;
-    client.until_answer(id).await;
+    let (mut client, session, update, _home) = running_command().await;
     let cancel = |call: &str| json!({ "sessionId": session, "toolCallId": call });
-    client.model.say(&session, Ok(call("c", "shell", json!({ "command": "sleep 1000" }))));
-    done(&client, &session);
-    let running = loop {
-        let message = client.next().await;
-        if message["params"]["update"]["status"] == "in_progress" {
-            break message;
-        }
-    };
-    let update = &running["params"]["update"];
     assert_eq!(update["capabilities"], json!({ "cancel": {} }));
     let id = client.request("tool_call/cancel", cancel(update["toolCallId"].as_str().unwrap())).await;
     let mut messages = client.until_answer(id).await;
@@ -116,15 +116,7 @@ async fn cancelled_call_ends_and_its_turn_goes_on() {
 
 #[tokio::test]
 async fn effect_that_a_mode_ends_is_reported_as_cancelled_before_the_answer() {
-    let home = tempfile::tempdir().unwrap();
-    let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
-    let mut client = TestClient::with(Setup { tools, live: true, ..setup("code") });
-    let session = session(&mut client).await;
-    let id = client.request("session/prompt", prompt(&session, "go", None)).await;
-    client.until_answer(id).await;
-    client.model.say(&session, Ok(call("c", "shell", json!({ "command": "sleep 1000" }))));
-    done(&client, &session);
-    while client.next().await["params"]["update"]["status"] != "in_progress" {}
+    let (mut client, session, _, _home) = running_command().await;
     let id = client.request("session/set_config_option", set_mode(&session, "plan")).await;
     let mut messages = client.until_answer(id).await;
     let effect = &messages.last().unwrap()["result"]["_meta"]["modegate/effect"];
