@@ -6,7 +6,7 @@
 
 use super::convert::ValueForm::{
     self, AgentName, Case, CommandWords, FileType, LastLine, LineRange, Milliseconds, Most, Negated,
-    NonDefault, Plain, SearchForm, Seconds, TextOrLabel,
+    NonDefault, PatchOrBlocks, Plain, SearchForm, Seconds, SingleEdit, TextOrLabel,
 };
 
 /// An own tool under the names of other agents.
@@ -15,7 +15,7 @@ pub struct ForeignTool {
     /// The own tool.
     pub tool: &'static str,
     pub names: &'static [&'static str],
-    /// Names that mean this tool only if an argument has a value: name, argument, value.
+    /// Names that mean this tool only if an argument has a value: name, argument, value. A list with one item is `one`.
     pub names_with: &'static [(&'static str, &'static str, &'static str)],
     /// Name, own argument, and how its value is read.
     pub arguments: &'static [ForeignArgument],
@@ -63,8 +63,8 @@ pub const PATHS: [&str; 12] = [
 ];
 
 /// Prefixes that models put before the name of a tool.
-pub const PREFIXES: [&str; 6] =
-    ["functions.", "functions:", "default_api.", "default_api:", "tools.", "tool."];
+pub const PREFIXES: [&str; 7] =
+    ["to=functions.", "functions.", "functions:", "default_api.", "default_api:", "tools.", "tool."];
 
 /// A tool without names of other agents.
 pub const OTHER: ForeignTool = NONE;
@@ -161,8 +161,17 @@ pub const TOOLS: [ForeignTool; 21] = [
     },
     ForeignTool {
         tool: "edit_file",
-        names: &["Edit", "MultiEdit", "str_replace", "replace", "search_replace", "edit_existing_file"],
+        names: &[
+            "Edit",
+            "str_replace",
+            "replace",
+            "search_replace",
+            "search_and_replace",
+            "replace_string_in_file",
+            "edit_existing_file",
+        ],
         names_with: &[
+            ("MultiEdit", "edits", "one"),
             ("str_replace_based_edit_tool", "command", "str_replace"),
             ("str_replace_editor", "command", "str_replace"),
         ],
@@ -177,6 +186,8 @@ pub const TOOLS: [ForeignTool; 21] = [
             ("new_content", "new_text", Plain),
             ("new", "new_text", Plain),
             ("replacement", "new_text", Plain),
+            ("replace", "new_text", Plain),
+            ("edits", "new_text", SingleEdit),
             ("allow_multiple", "replace_all", Plain),
             ("expected_replacements", "replace_all", NonDefault("1")),
         ],
@@ -200,8 +211,13 @@ pub const TOOLS: [ForeignTool; 21] = [
     },
     ForeignTool {
         tool: "apply_patch",
-        names: &["patch", "git_apply"],
-        arguments: &[("input", "patch", Plain), ("patch_text", "patch", Plain), ("diff", "patch", Plain)],
+        names: &["patch", "git_apply", "replace_in_file", "apply_diff"],
+        arguments: &[
+            ("patch", "patch", PatchOrBlocks),
+            ("input", "patch", PatchOrBlocks),
+            ("patch_text", "patch", PatchOrBlocks),
+            ("diff", "patch", PatchOrBlocks),
+        ],
         ..NONE
     },
     ForeignTool {
@@ -253,9 +269,10 @@ pub const TOOLS: [ForeignTool; 21] = [
     },
     ForeignTool {
         tool: "find_files",
-        names: &["Glob", "glob_search", "find", "find_path", "find_by_name"],
+        names: &["Glob", "glob_search", "find", "find_path", "find_by_name", "file_search"],
         arguments: &[
             ("pattern", "glob", Plain),
+            ("query", "glob", Plain),
             ("glob_pattern", "glob", Plain),
             ("file_pattern", "glob", Plain),
             ("no_ignore", "include_ignored", Plain),
@@ -287,7 +304,7 @@ pub const TOOLS: [ForeignTool; 21] = [
     },
     ForeignTool {
         tool: "fetch",
-        names: &["WebFetch", "fetch_url", "fetch_webpage", "read_url", "url_fetch"],
+        names: &["WebFetch", "fetch_url", "fetch_webpage", "read_url", "read_url_content", "url_fetch"],
         ignored: &["prompt", "format", "timeout", "max_length"],
         ..NONE
     },
@@ -354,8 +371,19 @@ pub const TOOLS: [ForeignTool; 21] = [
     },
     ForeignTool {
         tool: "view_background",
-        names: &["BashOutput", "TaskOutput", "read_background_output"],
-        arguments: &[("bash_id", "id", Plain), ("shell_id", "id", Plain), ("task_id", "id", Plain)],
+        names: &[
+            "BashOutput",
+            "TaskOutput",
+            "read_background_output",
+            "get_terminal_output",
+            "command_status",
+        ],
+        arguments: &[
+            ("bash_id", "id", Plain),
+            ("shell_id", "id", Plain),
+            ("task_id", "id", Plain),
+            ("command_id", "id", Plain),
+        ],
         ignored: &["block", "timeout", "filter"],
         ..NONE
     },
@@ -374,20 +402,109 @@ pub const TOOLS: [ForeignTool; 21] = [
     },
 ];
 
-/// Names of others that are no tool here, with what to do.
-pub const NO_TOOLS: [(&str, &str); 9] = [
-    ("ask_user", "Nobody can be asked here: decide yourself, and say what you assumed."),
-    ("attempt_completion", ANSWER),
-    ("task_complete", ANSWER),
-    ("finish", ANSWER),
-    ("final_answer", ANSWER),
-    ("plan_mode_respond", ANSWER),
-    ("multi_tool_use.parallel", "Make the calls side by side in one reply."),
-    ("parallel", "Make the calls side by side in one reply."),
-    ("read_many_files", "Call read_file for each file, side by side in one reply."),
-];
+/// Names of others that are no tool here.
+#[derive(Debug)]
+pub struct NoTool {
+    pub names: &'static [&'static str],
+    /// The own tools with the same effect, the best first. Empty if the advice names none.
+    pub tools: &'static [&'static str],
+    /// What to do; `{}` stands for the first of the tools that is offered.
+    pub advice: &'static str,
+}
 
 const ANSWER: &str = "Answer in words: a reply without calls ends the turn.";
+
+pub const NO_TOOLS: [NoTool; 18] = [
+    NoTool {
+        names: &["ask_user"],
+        tools: &[],
+        advice: "Nobody can be asked here: decide yourself, and say what you assumed.",
+    },
+    NoTool {
+        names: &["attempt_completion", "task_complete", "finish", "final_answer", "plan_mode_respond"],
+        tools: &[],
+        advice: ANSWER,
+    },
+    NoTool { names: &["think"], tools: &[], advice: "Think without a tool." },
+    NoTool {
+        names: &["multi_tool_use.parallel", "parallel"],
+        tools: &[],
+        advice: "Make the calls side by side in one reply.",
+    },
+    NoTool {
+        names: &["use_mcp_tool"],
+        tools: &[],
+        advice: "Call the tool of a server by its own name, which begins with mcp__.",
+    },
+    NoTool {
+        names: &["read_many_files", "read_multiple_files"],
+        tools: &["read_file"],
+        advice: "Call {} for each file, side by side in one reply.",
+    },
+    NoTool { names: &["NotebookRead"], tools: &["read_file"], advice: "Use {}: a notebook is JSON." },
+    NoTool {
+        names: &["MultiEdit", "multi_replace_string_in_file", "replace_file_content"],
+        tools: &["edit_file"],
+        advice: "Call {} for each edit, side by side in one reply.",
+    },
+    NoTool {
+        names: &["insert_content", "insert_edit_into_file", "insert_text", "append_to_file"],
+        tools: &["edit_file"],
+        advice: "Use {}: replace a line next to the new text by both.",
+    },
+    NoTool {
+        names: &["NotebookEdit", "edit_notebook", "edit_notebook_file"],
+        tools: &["edit_file"],
+        advice: "Use {} on the JSON of the notebook.",
+    },
+    NoTool {
+        names: &["create_directory", "make_directory", "create_folder", "mkdir"],
+        tools: &["write_file"],
+        advice: "{} creates missing folders.",
+    },
+    NoTool {
+        names: &[
+            "codebase_search",
+            "semantic_search",
+            "search_codebase",
+            "list_code_usages",
+            "list_code_definition_names",
+            "view_code_item",
+        ],
+        tools: &["search_files"],
+        advice: "Use {}, with a regular expression.",
+    },
+    NoTool {
+        names: &[
+            "python",
+            "python3",
+            "ipython",
+            "execute_python",
+            "run_python",
+            "code_interpreter",
+            "run_code",
+        ],
+        tools: &["shell", "shell_read_only"],
+        advice: "Use {}, for example with `python3 -c`.",
+    },
+    NoTool {
+        names: &["run_tests", "get_errors", "read_lints", "get_diagnostics", "lsp_diagnostics"],
+        tools: &["shell_read_only", "shell"],
+        advice: "Use {} with the commands of the project.",
+    },
+    NoTool {
+        names: &["write_stdin"],
+        tools: &["shell", "shell_read_only"],
+        advice: "A command has no input: call {} with all that it needs.",
+    },
+    NoTool {
+        names: &["WebSearch", "google_web_search", "search_web"],
+        tools: &["fetch"],
+        advice: "Nothing searches the web; {} gets a page whose address you know.",
+    },
+    NoTool { names: &["TodoRead"], tools: &["todo"], advice: "The list is as your last call of {} set it." },
+    NoTool { names: &["new_task"], tools: &["delegate"], advice: "Use {}." },
+];
 
 /// Words for the effect of a tool, in groups. A tool is never suggested for a name with words of other groups.
 pub const KINDS: [&[&str]; 9] = [

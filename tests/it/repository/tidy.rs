@@ -510,7 +510,7 @@ const PARTS: [(&str, &[&str]); 13] = [
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 128] = [
+const PURE: [&str; 130] = [
     "acp",
     "audit",
     "chain",
@@ -599,9 +599,11 @@ const PURE: [&str; 128] = [
     "store/entry",
     "text",
     "tool/foreign_call",
+    "tool/foreign_call/blocks",
     "tool/foreign_call/convert",
     "tool/foreign_call/table",
     "tool/json_repair",
+    "tool/json_repair/python_literal",
     "tool/edit/apply_patch/begin_patch",
     "tool/edit/apply_patch/hunk",
     "tool/edit/apply_patch/names",
