@@ -7,13 +7,15 @@
 use serde_json::{Map, Value};
 
 use self::convert::{Converted, ValueForm, convert};
-use self::table::{ForeignArgument, ForeignTool, IGNORED, KINDS, NO_TOOLS, NoTool, PATHS, PREFIXES, TOOLS};
+use self::no_tools::{NO_TOOLS, NoTool};
+use self::table::{ForeignArgument, ForeignTool, IGNORED, KINDS, PATHS, PREFIXES, TOOLS};
 use super::json_repair::{JsonRepair, repaired};
 use crate::mode::definition::is_misspelt;
 use crate::text::shorten;
 
 mod blocks;
 mod convert;
+mod no_tools;
 pub mod table;
 
 /// Maximum characters of a foreign name in a note.

@@ -510,7 +510,7 @@ const PARTS: [(&str, &[&str]); 13] = [
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 130] = [
+const PURE: [&str; 131] = [
     "acp",
     "audit",
     "chain",
@@ -601,6 +601,7 @@ const PURE: [&str; 130] = [
     "tool/foreign_call",
     "tool/foreign_call/blocks",
     "tool/foreign_call/convert",
+    "tool/foreign_call/no_tools",
     "tool/foreign_call/table",
     "tool/json_repair",
     "tool/json_repair/python_literal",
