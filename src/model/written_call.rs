@@ -1,9 +1,11 @@
 //! Calls that a model writes into its text, because its server has no parser for them. Pure.
 //!
 //! ```text
-//! reply     = text { tagged | function }, the first at the start of a line | json | "```" LANGUAGE json "```"
+//! reply     = text { tagged | function | harmony }, the first at the start of a line | json | "```" LANGUAGE json "```"
 //! tagged    = "<tool_call>" ( call | function ) [ "</tool_call>" ], or with "function_call"
 //! function  = "<function=" NAME ">" [ object ] { "<parameter=" NAME ">" text "</parameter>" } [ "</function>" ]
+//! harmony   = [ "<|start|>assistant" ] [ "<|channel|>" ] "commentary to=functions." NAME { TOKEN | "json" } object
+//!             [ "<|call|>" ]
 //! json      = call | "[" call { "," call } "]"
 //! call      = { "name": NAME, "arguments": object }, perhaps below "function", perhaps with "id" and "type"
 //! ```
@@ -20,7 +22,10 @@ use super::ToolOffer;
 use crate::text::has_newline;
 
 /// Texts that begin a call, at the start of a line.
-const MARKS: [&str; 9] = [
+const MARKS: [&str; 12] = [
+    "<|channel|>commentary to=",
+    "<|start|>assistant<|channel|>commentary to=",
+    "commentary to=functions.",
     "<tool_call>",
     "<function=",
     "<function_call>",
@@ -31,6 +36,9 @@ const MARKS: [&str; 9] = [
     "<｜tool▁calls▁begin｜>",
     "[TOOL_CALLS]",
 ];
+
+/// The first of [`MARKS`] begin a call of gpt-oss in its own format.
+const HARMONY_MARKS: usize = 3;
 
 /// Lines that are indented further are code.
 const MAX_INDENT: usize = 3;
@@ -159,13 +167,25 @@ pub fn read(answer: &str, held: &str, scope: CallScope<'_>) -> WrittenCalls {
     match calls {
         Some(calls) if is_whole => WrittenCalls::Calls(calls),
         Some(_) => WrittenCalls::Unclear("it stands in a block of code, after other text".into()),
-        None if ["</tool_call>", "</function>"].iter().any(|end| text.ends_with(end))
+        None if ["</tool_call>", "</function>", "<|call|>"].iter().any(|end| text.ends_with(end))
             && scope.names_tool(text) =>
         {
             WrittenCalls::Unclear("it does not begin a line".into())
         }
+        None if ends_with_element(text, scope) => WrittenCalls::Unclear("its form is not known".into()),
         None => WrittenCalls::Nothing,
     }
+}
+
+/// True if the text ends with an XML element that begins a line and has the name of a tool: `<read_file>…</read_file>`.
+fn ends_with_element(text: &str, scope: CallScope<'_>) -> bool {
+    let name = text.strip_suffix('>').and_then(|text| Some(text.rsplit_once("</")?.1));
+    let Some(name) = name.filter(|name| scope.offer(name).is_some()) else { return false };
+    let start =
+        text.rfind(&format!("<{name}>")).filter(|start| *start == 0 || text[..*start].ends_with('\n'));
+    // After an odd number of fences, it stands in a block of code.
+    let fences = |start: usize| text[..start].lines().filter(|line| line.starts_with("```")).count();
+    start.is_some_and(|start| fences(start).is_multiple_of(2))
 }
 
 /// The last lines of a text, if they are a block of code: the text before, and the code.
@@ -240,6 +260,9 @@ fn marked_call<'a>(text: &'a str, scope: CallScope<'_>) -> Option<(WrittenCall, 
     if text.starts_with("<function=") {
         return function_call(text, scope);
     }
+    if MARKS[..HARMONY_MARKS].iter().any(|mark| text.starts_with(mark)) {
+        return harmony_call(text);
+    }
     let mark = ["<tool_call>", "<function_call>"].into_iter().find(|mark| text.starts_with(mark))?;
     let body = text[mark.len()..].trim_start();
     let (call, rest) = if body.starts_with("<function=") {
@@ -255,6 +278,23 @@ fn marked_call<'a>(text: &'a str, scope: CallScope<'_>) -> Option<(WrittenCall, 
         // Some models stop before the closing tag.
         None => rest.is_empty().then_some((call, rest)),
     }
+}
+
+/// A call in the format of gpt-oss; servers leave out some of its tokens.
+fn harmony_call(text: &str) -> Option<(WrittenCall, &str)> {
+    let (_, rest) = text.split_once("to=")?;
+    let rest = rest.strip_prefix("functions.")?;
+    let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '-')))?;
+    let (name, mut rest) = rest.split_at(end);
+    let tokens = ["<|channel|>commentary", "<|constrain|>", "<|message|>", "json", "code"];
+    while let Some(after) = tokens.iter().find_map(|token| rest.trim_start().strip_prefix(token)) {
+        rest = after;
+    }
+    let mut values = Deserializer::from_str(rest).into_iter::<Value>();
+    let arguments = values.next()?.ok().filter(Value::is_object)?;
+    let rest = rest[values.byte_offset()..].trim_start();
+    let rest = rest.strip_prefix("<|call|>").unwrap_or(rest);
+    Some((WrittenCall { name: name.to_owned(), arguments }, rest))
 }
 
 /// A call in the form `<function=NAME>…</function>`, with JSON or with parameters.
@@ -321,7 +361,8 @@ fn without_blanks(text: &str) -> String {
 
 /// True for a line without words of its own.
 fn is_tag(line: &str) -> bool {
-    ["<tool_call>", "</tool_call>", "</function>", "</parameter>", "```", "```json"].contains(&line)
+    ["<tool_call>", "</tool_call>", "</function>", "</parameter>", "<|call|>", "```", "```json"]
+        .contains(&line)
 }
 
 #[cfg(test)]

@@ -64,6 +64,9 @@ pub const CACHE_VARIABLES: &[(&str, &[&str])] = &[
     ("NUGET_PACKAGES", &[""]), ("CCACHE_DIR", &[""]), ("SCCACHE_DIR", &[""]), ("DENO_DIR", &[""]),
 ];
 
+/// Entries beside a folder `bin` whose programs need what lies beside it: environments of Python and conda, Go, Java.
+const BESIDE_BIN: [&str; 4] = ["pyvenv.cfg", "conda-meta", "pkg/tool", "lib/jvm.cfg"];
+
 /// Links on `PATH` that are followed. Each costs a command some system calls.
 const MAX_LINKS_ON_PATH: usize = 1000;
 
@@ -165,7 +168,8 @@ impl<'a> SandboxPaths<'a> {
         self.real.existing(places)
     }
 
-    /// Folders of the programs to which links in the folders on `PATH` lead, such as `lib/node_modules` beside `bin`.
+    /// Folders of the programs to which links in the folders on `PATH` lead, such as `lib/node_modules` beside `bin`, and
+    /// toolchains whose `bin` is on `PATH` without a variable that names them.
     fn packages_on_path(&mut self) -> Vec<PathBuf> {
         // Commands could add links there, and in the roots.
         let mut writable = self.writable_system();
@@ -180,7 +184,10 @@ impl<'a> SandboxPaths<'a> {
             (!is_of_system && !is_writable).then(|| links_in(&folder))
         });
         let links: BTreeSet<PathBuf> = links.flatten().take(MAX_LINKS_ON_PATH).collect();
-        let packages: BTreeSet<PathBuf> = links.iter().filter_map(|link| package_of(link)).collect();
+        let mut packages: BTreeSet<PathBuf> = links.iter().filter_map(|link| package_of(link)).collect();
+        let toolchains = user.path.iter().filter_map(|folder| toolchain_of(&real.path(folder)?));
+        packages
+            .extend(toolchains.filter(|place| !writable.iter().any(|writable| place.starts_with(writable))));
         packages.into_iter().filter(|package| !real.is_too_wide(package)).collect()
     }
 
@@ -266,6 +273,12 @@ fn links_in(folder: &Path) -> Vec<PathBuf> {
     let entries = folder.read_dir().into_iter().flatten().flatten();
     let links = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()));
     links.map(|entry| entry.path()).collect()
+}
+
+/// The folder above a folder of programs that belongs to them.
+fn toolchain_of(programs: &Path) -> Option<PathBuf> {
+    let folder = programs.parent()?;
+    BESIDE_BIN.iter().any(|name| folder.join(name).exists()).then(|| folder.to_owned())
 }
 
 /// The folder that contains the program of a link, and the files that it needs: all packages of npm, the environment
@@ -490,6 +503,45 @@ mod tests {
             ("secret.sh", false),
             ("nowhere/x", false),
             (".cache/hidden/run", false),
+        ] {
+            assert_eq!(is_readable(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn toolchains_on_path_are_readable_as_a_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().canonicalize().unwrap().join("me");
+        for name in [
+            "venv/pyvenv.cfg",
+            "conda/conda-meta/history",
+            "go1/pkg/tool/link",
+            "plain/lib/x",
+            ".cache/venv/pyvenv.cfg",
+            "work/pyvenv.cfg",
+            "pyvenv.cfg",
+        ] {
+            let file = home.join(name);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, "").unwrap();
+        }
+        let names = ["venv/bin", "conda/bin", "go1/bin", "plain/bin", ".cache/venv/bin", "work/bin", "bin"];
+        let path = names.map(|name| home.join(name));
+        let root = home.join("work/project");
+        for folder in path.iter().chain([&root]) {
+            std::fs::create_dir_all(folder).unwrap();
+        }
+        let user = User { home: Some(home.clone()), path: path.to_vec(), ..User::default() };
+        let places = readable(&user, &[root]).unwrap();
+        let is_readable = |name: &str| places.iter().any(|place| home.join(name).starts_with(place));
+        for (name, expected) in [
+            ("venv/lib", true),
+            ("conda/lib", true),
+            ("go1/src", true),
+            ("plain/lib/x", false),
+            // Commands can write there, or it is the home folder.
+            (".cache/venv/lib", false),
+            ("other", false),
         ] {
             assert_eq!(is_readable(name), expected, "{name}");
         }

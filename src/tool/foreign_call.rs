@@ -7,16 +7,37 @@
 use serde_json::{Map, Value};
 
 use self::convert::{Converted, ValueForm, convert};
-use self::table::{ForeignArgument, ForeignTool, IGNORED, KINDS, NO_TOOLS, PATHS, PREFIXES, TOOLS};
+use self::no_tools::{NO_TOOLS, NoTool};
+use self::table::{ForeignArgument, ForeignTool, IGNORED, KINDS, PATHS, PREFIXES, TOOLS};
 use super::json_repair::{JsonRepair, repaired};
 use crate::mode::definition::is_misspelt;
 use crate::text::shorten;
 
+mod blocks;
 mod convert;
+mod no_tools;
 pub mod table;
 
 /// Maximum characters of a foreign name in a note.
 const SHOWN: usize = 40;
+
+/// Tools of servers that an advice names.
+const MAX_NAMED: usize = 5;
+
+/// Members below which models put the arguments.
+const WRAPPERS: [&str; 5] = ["arguments", "parameters", "args", "input", "tool_input"];
+
+/// Members that models put beside the arguments.
+const LABELS: [&str; 4] = ["name", "tool", "tool_name", "type"];
+
+/// A tool of an MCP server under the server's own names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerToolName {
+    /// The name for models.
+    pub name: String,
+    pub server: String,
+    pub tool: String,
+}
 
 /// The tools of a session and of a request.
 pub trait ToolNames {
@@ -24,6 +45,8 @@ pub trait ToolNames {
     fn exists(&self, name: &str) -> bool;
     /// True if the request offers the tool.
     fn is_offered(&self, name: &str) -> bool;
+    /// The tools of MCP servers.
+    fn of_servers(&self) -> Vec<ServerToolName>;
 }
 
 /// The meaning of a name.
@@ -56,6 +79,12 @@ pub fn named_tool(name: &str, arguments: Option<&Value>, tools: &impl ToolNames)
         let by_name = TOOLS.iter().filter(|row| row.names.iter().any(|known| is_same(known, bare)));
         candidates.extend(with_argument.chain(by_name).map(|row| row.tool).filter(|tool| tools.exists(tool)));
     }
+    if candidates.is_empty() {
+        return match server_tools(bare, &tools.of_servers()).as_slice() {
+            [only] => NamedTool::Own { tool: only.name.clone(), is_offered: tools.is_offered(&only.name) },
+            _ => NamedTool::Same,
+        };
+    }
     let offered = candidates.iter().find(|tool| tools.is_offered(tool));
     match offered.or(candidates.first()) {
         Some(tool) => NamedTool::Own { tool: (*tool).to_owned(), is_offered: offered.is_some() },
@@ -68,12 +97,40 @@ pub fn depends_on_arguments(name: &str) -> bool {
     TOOLS.iter().flat_map(|row| row.names_with).any(|(known, ..)| is_same(known, bare(name)))
 }
 
+/// A name without what models write around it: a namespace, brackets, and tokens of the reply's format.
 fn bare(name: &str) -> &str {
-    PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name)
+    let name = name.trim();
+    let name = name.split("<|").next().filter(|start| !start.is_empty()).unwrap_or(name);
+    let name = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
+    name.strip_suffix("()").unwrap_or(name).trim_end()
+}
+
+/// The tools of servers that a name can mean: by server and tool, else by the tool alone.
+fn server_tools<'a>(name: &str, all: &'a [ServerToolName]) -> Vec<&'a ServerToolName> {
+    let wanted = alphanumeric(name);
+    let with = |form: fn(&ServerToolName) -> String| -> Vec<&'a ServerToolName> {
+        all.iter().filter(|known| !wanted.is_empty() && alphanumeric(&form(known)) == wanted).collect()
+    };
+    let forms: [fn(&ServerToolName) -> String; 3] = [
+        |known| format!("mcp{}{}", known.server, known.tool),
+        |known| format!("{}{}", known.server, known.tool),
+        |known| known.tool.clone(),
+    ];
+    forms.into_iter().map(with).find(|found| !found.is_empty()).unwrap_or_default()
+}
+
+/// True if two names differ only in case and in characters that names of tools cannot have.
+pub fn is_same_server(one: &str, other: &str) -> bool {
+    alphanumeric(one) == alphanumeric(other)
+}
+
+fn alphanumeric(name: &str) -> String {
+    name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }
 
 fn has_value(given: &Value, argument: &str, value: &str) -> bool {
     match &given[argument] {
+        Value::Array(items) => value == "one" && items.len() == 1,
         Value::String(text) => text == value,
         Value::Bool(is_true) => value == if *is_true { "true" } else { "false" },
         _ => false,
@@ -111,6 +168,10 @@ pub fn own_arguments(called: &str, tool: &str, given: Value, schema: Option<&Val
         },
         given => given,
     };
+    let given = match schema {
+        Some(schema) => unwrapped(given, [called, tool], schema, &mut notes),
+        None => given,
+    };
     let arguments = match (given, schema, TOOLS.iter().find(|row| row.tool == tool)) {
         (Value::Object(members), Some(schema), row) => {
             Value::Object(translated(row.unwrap_or(&table::OTHER), called, members, schema, &mut notes))
@@ -118,6 +179,30 @@ pub fn own_arguments(called: &str, tool: &str, given: Value, schema: Option<&Val
         (given, ..) => given,
     };
     OwnArguments { arguments, note: notes.text(called, tool) }
+}
+
+/// The arguments that stand below another member, perhaps beside the name of the tool.
+fn unwrapped(given: Value, names: [&str; 2], schema: &Value, notes: &mut TranslationNotes) -> Value {
+    let Value::Object(members) = &given else { return given };
+    let is_own = |name: &str| schema["properties"][name].is_object();
+    let mut wrappers = members.keys().filter(|key| WRAPPERS.contains(&key.as_str()) && !is_own(key));
+    let Some(wrapper) = wrappers.next().filter(|_| wrappers.next().is_none()) else { return given };
+    let is_label = |(key, value): (&String, &Value)| {
+        let is_name = value.as_str().is_some_and(|value| names.contains(&value) || value == "function");
+        key == wrapper || (LABELS.contains(&key.as_str()) && !is_own(key) && is_name)
+    };
+    if !members.iter().all(is_label) {
+        return given;
+    }
+    let inner = match &members[wrapper] {
+        Value::String(text) => serde_json::from_str(text).unwrap_or_default(),
+        value => value.clone(),
+    };
+    if !inner.is_object() {
+        return given;
+    }
+    notes.wrapper = Some(wrapper.clone());
+    inner
 }
 
 fn translated(
@@ -128,7 +213,9 @@ fn translated(
     notes: &mut TranslationNotes,
 ) -> Map<String, Value> {
     let choice = row.names_with.iter().find(|(known, ..)| is_same(known, called));
-    if let Some((_, argument, _)) = choice {
+    if let Some((_, argument, _)) =
+        choice.filter(|(_, argument, _)| !given.get(*argument).is_some_and(Value::is_array))
+    {
         given.shift_remove(*argument);
     }
     let Some((list, names)) = row.items else {
@@ -187,10 +274,12 @@ fn members(
     let is_ignored =
         |name: &str| ignored.iter().chain(&IGNORED).any(|known| is_same(known, name) || *known == name);
     let mut own = Map::new();
-    // The number of lines depends on the first line.
+    // The number of lines depends on the first line, and blocks on the path.
     let (late, early): (Vec<_>, Vec<_>) = given.into_iter().partition(|(name, _)| {
-        own_name(name, names, schema)
-            .is_some_and(|(_, form)| matches!(form, ValueForm::LastLine | ValueForm::LineRange))
+        own_name(name, names, schema).is_some_and(|(_, form)| {
+            use ValueForm::{LastLine, LineRange, PatchOrBlocks, SingleEdit};
+            matches!(form, LastLine | LineRange | PatchOrBlocks | SingleEdit)
+        })
     });
     for (name, value) in early.into_iter().chain(late) {
         let Some((argument, form)) = own_name(&name, names, schema) else {
@@ -232,6 +321,8 @@ struct TranslationNotes {
     renamed: Vec<(String, String)>,
     ignored: Vec<String>,
     has_milliseconds: bool,
+    /// The member that the arguments stood below.
+    wrapper: Option<String>,
 }
 
 impl TranslationNotes {
@@ -254,6 +345,9 @@ impl TranslationNotes {
         if called != tool {
             parts.push(format!("{} is {tool} here", shorten(called, SHOWN)));
         }
+        parts.extend(
+            self.wrapper.iter().map(|wrapper| format!("the arguments stand alone, without `{wrapper}`")),
+        );
         parts.extend(self.renamed.iter().map(|(name, own)| format!("`{name}` is `{own}`")));
         parts.extend(self.has_milliseconds.then(|| "`timeout` is in seconds".to_owned()));
         if !self.ignored.is_empty() {
@@ -264,21 +358,30 @@ impl TranslationNotes {
     }
 }
 
-/// The remedy for a call of a tool that does not exist. Names tools of the same kind only.
-pub fn advice(name: &str, tools: &[&str]) -> String {
+/// The remedy for a call of a tool that does not exist. Names tools of the same kind only, and only those in `tools`.
+pub fn advice(name: &str, tools: &[&str], of_servers: &[ServerToolName]) -> String {
     let bare = bare(name);
     let named = TOOLS.iter().find(|row| row.names.iter().any(|known| is_same(known, bare)));
     let own = named.map_or(bare, |row| row.tool);
-    if let Some((_, advice)) = NO_TOOLS.iter().find(|(known, _)| is_same(known, own)) {
-        return (*advice).to_owned();
+    let no_tool = NO_TOOLS.iter().find(|row| row.names.iter().any(|known| is_same(known, own)));
+    if let Some(advice) = no_tool.and_then(|row| instead(row, tools)) {
+        return advice;
     }
     let meant = TOOLS.iter().filter(|row| row.names_with.iter().any(|(known, ..)| is_same(known, bare)));
-    let meant: Vec<&str> = meant.map(|row| row.tool).filter(|tool| tools.contains(tool)).collect();
+    let of_servers = server_tools(bare, of_servers);
+    let meant = meant.map(|row| row.tool).chain(of_servers.iter().map(|known| known.name.as_str()));
+    let meant: Vec<&str> = meant.filter(|tool| tools.contains(tool)).take(MAX_NAMED).collect();
     match (meant.as_slice(), suggestion(bare, tools)) {
         ([], Some(tool)) => format!("Did you mean {tool}?"),
         ([], None) => "Use only the tools that this session offers.".into(),
         (meant, _) => format!("Use {}.", meant.join(" or ")),
     }
+}
+
+fn instead(row: &NoTool, tools: &[&str]) -> Option<String> {
+    let tool = row.tools.iter().find(|tool| tools.contains(*tool));
+    (row.tools.is_empty() || tool.is_some())
+        .then(|| row.advice.replace("{}", tool.copied().unwrap_or_default()))
 }
 
 /// Returns the tool that an unknown name may be a misspelling of, but none of another kind.

@@ -12,6 +12,7 @@ use futures_util::future::join_all;
 use tokio::sync::mpsc;
 
 use super::Tool;
+use super::foreign_call::{ServerToolName, is_same_server};
 use crate::permission::CallFacts;
 use crate::permission::hints::{self, Belief, HintContext, Hints, Trust};
 use crate::server::{ServerDefinition, ServerEntry, ServerSandbox};
@@ -97,6 +98,20 @@ impl McpServers {
         tools
     }
 
+    /// The current tools under the names of their servers.
+    pub fn tool_names(&self) -> Vec<ServerToolName> {
+        let mut names = Vec::new();
+        for server in self.0.iter() {
+            let state = server.state();
+            names.extend(state.listing.tools().iter().map(|tool| ServerToolName {
+                name: tool.spec.name.to_string(),
+                server: server.identity.entry.name.clone(),
+                tool: tool.own_name.clone(),
+            }));
+        }
+        names
+    }
+
     /// The servers' names and instructions. Servers that are not ready, or have no tool that `is_wanted`, are left
     /// out.
     pub fn instructions(&self, is_wanted: impl Fn(&str, &CallFacts) -> bool) -> Vec<(String, String)> {
@@ -122,7 +137,10 @@ impl McpServers {
     /// Explains why no tool of this name exists now. `None` if its server is ready, or if there is no such server.
     pub fn why_missing(&self, tool: &str) -> Option<String> {
         let part = names::server_of(tool)?;
-        let server = self.0.iter().find(|server| &*server.identity.part == part)?;
+        let is_meant = |server: &&Server| {
+            &*server.identity.part == part || is_same_server(&server.identity.entry.name, part)
+        };
+        let server = self.0.iter().find(is_meant)?;
         let name = &server.identity.entry.name;
         match server.state().phase {
             ServerPhase::Idle | ServerPhase::Starting => Some(format!(

@@ -42,6 +42,9 @@ const MAX_LINE: usize = 100 * 1024;
 /// Longer than any timeout that a call can ask for.
 const TIMEOUT: Duration = Duration::from_secs(MAX_SECONDS + 10);
 
+/// Programs that models know from Codex, where `apply_patch` is also a command.
+const NO_PROGRAMS: [&str; 2] = ["apply_patch", "applypatch"];
+
 const TITLE: usize = 120;
 
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -154,6 +157,13 @@ impl Start {
             return Err(ToolError::arguments(reason));
         }
         let parsed = CommandLine::parse(&line);
+        if NO_PROGRAMS.iter().any(|program| parsed.runs(program)) {
+            return Err(ToolError::Failed(
+                "apply_patch is no program here, so nothing has run. It is a tool: if it is among the tools of the request, \
+                 call it with the patch as `patch`, without a command around it."
+                    .into(),
+            ));
+        }
         let stays_inside = stays_inside(&parsed, &target.path, workspace);
         if !target.path.is_dir() {
             return Err(ToolError::arguments(format!("cwd {} is not a directory", target.path.display())));

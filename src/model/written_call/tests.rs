@@ -67,6 +67,10 @@ fn forms_of_a_call_are_read_at_the_end_of_a_reply() {
             .into(),
         r#"<function=read_file>{"path": "a"}</function>"#.into(),
         format!("```sh\nls\n```\n<tool_call>\n{CALL}\n</tool_call>"),
+        r#"<|channel|>commentary to=functions.read_file <|constrain|>json<|message|>{"path": "a"}<|call|>"#.into(),
+        r#"I read it.\n<|start|>assistant<|channel|>commentary to=functions.read_file<|channel|>commentary json<|message|>{"path": "a"}"#
+            .replace("\\n", "\n"),
+        r#"commentary to=functions.read_file json {"path": "a"}"#.into(),
     ] {
         check(&reply, &call);
     }
@@ -101,6 +105,16 @@ fn text_that_may_be_a_quotation_or_half_a_call_does_not_run() {
         "<function=shell>\n<parameter=line>\na </parameter> b\n</parameter>\n</function>",
         "its form is not known",
     );
+    let harmony = r#"<|channel|>commentary to=functions.read_file <|message|>{"path": "a"}<|call|>"#;
+    check_unclear(
+        &format!("<|channel|>analysis<|message|>Read.<|end|>{harmony}"),
+        "it does not begin a line",
+    );
+    check_unclear(&format!("{harmony}\nThe file says x."), "other text follows it");
+    check_unclear(&harmony.replace("{\"path\": \"a\"}", "path"), "its form is not known");
+    check_unclear(&harmony.replace("functions.", "browser.read_file"), "its form is not known");
+    check_unclear("<read_file>\n<path>a</path>\n</read_file>", "its form is not known");
+    check_unclear("I read it.\n<read_file>\n<path>a</path>\n</read_file>\n", "its form is not known");
     check_unclear("[TOOL_CALLS]read_file{\"path\": \"a\"}", "its form is not known");
 }
 
@@ -114,6 +128,10 @@ fn answers_about_calls_stay_answers() {
         format!("The tag `<tool_call>` begins a call such as `{CALL}`."),
         format!("```json\n{CALL}\n```\nIs such a call."),
         "<tool_call> is a tag of Hermes.".into(),
+        "Cline writes:\n```\n<read_file>\n<path>a</path>\n</read_file>".into(),
+        "The form is <read_file><path>a</path></read_file>".into(),
+        "<no_tool>\n<path>a</path>\n</no_tool>".into(),
+        "commentary to=functions. begins a call of gpt-oss.".into(),
         r#"{"name": "serde", "version": "1.0", "arguments": {}}"#.into(),
         r#"{"name": "read_file", "version": "1.0", "arguments": {}}"#.into(),
         r#"{"name": "no_tool", "arguments": {}}"#.into(),

@@ -426,7 +426,10 @@ impl Decider {
             .filter(|tool| is_available(&tool.spec().facts()))
             .map(|tool| &*tool.spec().name)
             .collect();
-        format!("There is no such tool. {}", foreign_call::advice(name, &names))
+        format!(
+            "There is no such tool. {}",
+            foreign_call::advice(name, &names, &tools.servers().tool_names())
+        )
     }
 
     fn remember(&mut self, mode: &str, allows: bool, scopes: Vec<Scope>) {

@@ -22,7 +22,7 @@ use crate::model::{
     Role, ToolOffer,
 };
 use crate::tool::Toolset;
-use crate::tool::foreign_call::{self, NamedTool, OwnArguments, ToolNames};
+use crate::tool::foreign_call::{self, NamedTool, OwnArguments, ServerToolName, ToolNames};
 
 /// Replies in a row that may break off in a turn before it fails.
 const MAX_INTERRUPTIONS: u32 = 6;
@@ -73,6 +73,10 @@ impl ToolNames for CallableTools<'_> {
 
     fn is_offered(&self, name: &str) -> bool {
         self.scope.offers(name)
+    }
+
+    fn of_servers(&self) -> Vec<ServerToolName> {
+        self.all.servers().tool_names()
     }
 }
 

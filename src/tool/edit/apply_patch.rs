@@ -58,7 +58,21 @@ fn prepare(
     let bad = |reason: String| ToolError::arguments(format!("patch: {reason}"));
     let mut files: Vec<PatchedFile> = Vec::new();
     let mut targets = Vec::new();
-    for FilePatch { operation, executable, hunks } in unified::parse(&patch).map_err(bad)? {
+    let mut skipped = Vec::new();
+    for mut patch in unified::parse(&patch).map_err(bad)? {
+        let path = patch.operation.paths().last().copied().unwrap_or_default().to_owned();
+        let context = patch.hunks.iter().filter(|hunk| hunk.is_context);
+        skipped.extend(context.map(|hunk| {
+            format!(
+                "{path}: the hunk in line {} of the patch has no `+` or `-`, so it changes nothing.",
+                hunk.line
+            )
+        }));
+        if !patch.changes() {
+            continue;
+        }
+        patch.hunks.retain(|hunk| !hunk.is_context);
+        let FilePatch { operation, executable, hunks } = patch;
         // A change of a file follows links, as `edit_file` does. Mode bits and whole files are those of the entry.
         let follows = matches!(operation, PatchOperation::Modify(_)) && executable.is_none();
         let of_section = operation
@@ -81,7 +95,7 @@ fn prepare(
     }
     let names: Vec<_> = targets.iter().map(|target| workspace.display(target)).collect();
     let title = format!("Patch {}", names.join(", "));
-    let patch = Patch { files, targets: targets.clone(), workspace: workspace.clone() };
+    let patch = Patch { files, skipped, targets: targets.clone(), workspace: workspace.clone() };
     Ok(text_change::prepared(title, targets, workspace, move |buffers| patch.plan(buffers)))
 }
 
@@ -127,6 +141,8 @@ struct PatchedFile {
 
 struct Patch {
     files: Vec<PatchedFile>,
+    /// Lines about hunks without changes.
+    skipped: Vec<String>,
     targets: Vec<Target>,
     workspace: Workspace,
 }
@@ -152,6 +168,7 @@ impl Patch {
             }
         }
         if failed.is_empty() {
+            self.skipped.iter().take(MAX_REPORTED).for_each(|line| plan.note(line));
             return Ok(plan);
         }
         let more = failed.len().saturating_sub(MAX_REPORTED);
@@ -357,6 +374,11 @@ fn reason(failure: &PlaceFailure, hunk: &PatchHunk) -> String {
             } else {
                 "line number"
             }
+        ),
+        PlaceFailure::Elided(line) => format!(
+            "it adds the line `{}`: the code that it stands for would be lost. Add that code; lines that stay are context, or \
+             lie between two hunks.",
+            shorten(line, SHOWN)
         ),
         PlaceFailure::Overlap => {
             "its lines were changed by an earlier hunk, or its line numbers are wrong.".into()

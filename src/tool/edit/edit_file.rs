@@ -94,6 +94,11 @@ fn replace(text: &str, edit: &EditFileArguments) -> Result<Edited, String> {
         }
         MatchRefusal::Ambiguous { lines, count } => ambiguous(text, &lines, count),
         MatchRefusal::Unchanged => "the file has new_text already.".into(),
+        MatchRefusal::Elided(line) => format!(
+            "new_text has the line `{}`, and old_text has not: the code that it stands for would be lost. Write that code, or \
+             give old_text the same line between two parts that occur once.",
+            shorten(&line, MAX_LINE)
+        ),
         MatchRefusal::Large(bytes) => {
             format!("the result would have {bytes} bytes; at most {MAX_FILE} are written.")
         }
@@ -193,5 +198,23 @@ mod tests {
         check("a", "", "y", "old_text is empty. Use write_file for a new file.");
         check("a", "a", "a", "old_text and new_text are the same.");
         check("\"a\"", "“a”", "\"a\"", "the file has new_text already.");
+    }
+
+    #[test]
+    fn new_text_leaves_no_code_out_that_old_text_has() {
+        let file = "def f(x):\n    if not x:\n        return 0\n    return 1\n";
+        let line = "    # ... existing code ...\n";
+        let new = format!("def f(x):\n{line}    return 2\n");
+        check(
+            file,
+            file,
+            &new,
+            "new_text has the line `# ... existing code ...`, and old_text has not: the code that it stands for would be \
+             lost. Write that code, or give old_text the same line between two parts that occur once.",
+        );
+        // The controls: both texts have the line, or the file does.
+        let old = format!("def f(x):\n{line}    return 1\n");
+        check(file, &old, &new, "Edited f:4 (+1 -1; matched ignoring the lines left out)");
+        check(&old, &old, &new, "Edited f:3 (+1 -1)");
     }
 }

@@ -11,12 +11,15 @@ use similar::DiffOp;
 
 use self::adapt::adapt;
 pub(in crate::tool) use self::adapt::diff;
+pub(super) use self::elided::elided;
 use self::fold::{Folded, is_blank};
 pub(super) use self::nearest::nearest;
+pub(super) use self::variants::without_prefixes;
 use self::variants::{Variant, elision, variants};
 use crate::text::shorten;
 
 mod adapt;
+mod elided;
 mod fold;
 mod indentation;
 mod nearest;
@@ -182,6 +185,8 @@ pub(super) enum MatchRefusal {
         count: usize,
     },
     Unchanged,
+    /// A line of the new text that stands for lines of the old one.
+    Elided(String),
     /// Bytes of the result.
     Large(usize),
 }
@@ -269,6 +274,9 @@ impl Document<'_> {
         step: MatchStep,
         max_bytes: usize,
     ) -> Result<Edited, MatchRefusal> {
+        if let Some(line) = edits.iter().find_map(|(_, part, _)| elided(&part.old, &part.new)) {
+            return Err(MatchRefusal::Elided(line.to_owned()));
+        }
         let bytes = edits.iter().fold(self.text.len(), |bytes, (place, replacement, _)| {
             bytes - place.len() + replacement.new.len()
         });

@@ -6,13 +6,18 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::text_change::{self, Plan};
+use super::text_match::elided;
 use crate::acp::ToolKind;
 use crate::conversation::content::ToolContent;
 use crate::permission::{Effect, Target};
+use crate::text::shorten;
 use crate::tool::file::buffers::Buffers;
 use crate::tool::file::text_file::MAX_FILE;
 use crate::tool::{PreparedCall, Tool, ToolError, ToolSpec};
 use crate::workspace::{ContentHash, Workspace};
+
+/// Characters shown of a line that leaves code out.
+const MAX_LINE: usize = 160;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -57,6 +62,13 @@ fn plan(content: &str, target: &Target, name: &str, buffers: &Buffers) -> Result
     let old = buffers.read_to_replace(target, name)?;
     // `encode` restores the mark; a copy by the model would double it.
     let new = old.with_endings(content.trim_start_matches('\u{feff}'));
+    if let Some(line) = elided(&old.text, &new) {
+        return Err(ToolError::Failed(format!(
+            "content has the line `{}`, and {name} has not: the code that it stands for would be lost. Send the whole content, \
+             or change a part of the file with edit_file.",
+            shorten(line, MAX_LINE)
+        )));
+    }
     let bytes = old.encode(name, &new)?;
     let mut plan = Plan::new(format!("Replaced {name} ({} bytes).", bytes.len()));
     plan.diffs.extend(ToolContent::diffs(&target.path, Some(&old.text), &new, 1));

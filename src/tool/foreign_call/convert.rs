@@ -2,6 +2,9 @@
 
 use serde_json::{Map, Value};
 
+use super::table::PATHS;
+use super::{blocks, is_same};
+
 /// How a value is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueForm {
@@ -32,6 +35,10 @@ pub enum ValueForm {
     AgentName,
     /// Texts, or objects with a label.
     TextOrLabel,
+    /// A patch, or blocks of SEARCH and REPLACE for the file that another argument names.
+    PatchOrBlocks,
+    /// A list with one edit: its new text. The old one becomes an argument of its own.
+    SingleEdit,
 }
 
 /// The result of a conversion.
@@ -100,6 +107,8 @@ pub(super) fn convert(form: ValueForm, value: &Value, others: &mut Map<String, V
             _ => Some(value.clone()),
         },
         ValueForm::TextOrLabel => texts(value),
+        ValueForm::PatchOrBlocks => patch(value, others),
+        ValueForm::SingleEdit => single_edit(value, others),
     };
     converted.map_or(Converted::Unknown, Converted::Value)
 }
@@ -187,6 +196,33 @@ fn texts(value: &Value) -> Option<Value> {
     items.as_array()?.iter().map(label).collect::<Option<Vec<Value>>>().map(Value::Array)
 }
 
+fn patch(value: &Value, others: &mut Map<String, Value>) -> Option<Value> {
+    let Some(text) = value.as_str().filter(|text| blocks::has_blocks(text)) else {
+        return Some(value.clone());
+    };
+    let mut paths =
+        others.keys().filter(|name| *name == "path" || PATHS.iter().any(|known| is_same(known, name)));
+    let name = paths.next().filter(|_| paths.next().is_none())?.clone();
+    let patch = blocks::patch(others[&name].as_str()?, text)?;
+    others.shift_remove(&name);
+    Some(patch.into())
+}
+
+fn single_edit(value: &Value, others: &mut Map<String, Value>) -> Option<Value> {
+    let [Value::Object(edit)] = value.as_array()?.as_slice() else { return None };
+    let text =
+        |names: [&str; 2]| names.into_iter().find_map(|name| edit.get(name)).filter(|text| text.is_string());
+    let (old, new) = (text(["old_string", "old_text"])?, text(["new_string", "new_text"])?);
+    let is_all = edit.get("replace_all");
+    let is_known = edit.len() == 2 + usize::from(is_all.is_some());
+    if !is_known || ["old_text", "new_text"].iter().any(|name| others.contains_key(*name)) {
+        return None;
+    }
+    others.insert("old_text".into(), old.clone());
+    others.extend(is_all.map(|is_all| ("replace_all".to_owned(), is_all.clone())));
+    Some(new.clone())
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -239,6 +275,38 @@ mod tests {
             Some(json!(["a", "b"])),
         );
         check(ValueForm::TextOrLabel, json!([{ "x": 1 }]), None);
+    }
+
+    #[test]
+    fn blocks_and_single_edits_need_the_other_arguments() {
+        let read = |form: ValueForm, value: Value, others: Value| {
+            let Value::Object(mut others) = others else { panic!("an object") };
+            let converted = match convert(form, &value, &mut others) {
+                Converted::Value(value) => Some(value),
+                _ => None,
+            };
+            (converted, Value::Object(others))
+        };
+        let blocks = json!("<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE");
+        let patch = json!("*** Begin Patch\n*** Update File: f\n@@\n-a\n+b\n*** End Patch\n");
+        let form = ValueForm::PatchOrBlocks;
+        assert_eq!(read(form, blocks.clone(), json!({ "file_path": "f" })), (Some(patch), json!({})));
+        assert_eq!(read(form, blocks, json!({})), (None, json!({})));
+        assert_eq!(read(form, json!("--- a\n"), json!({ "path": "f" })).1, json!({ "path": "f" }));
+        let form = ValueForm::SingleEdit;
+        let edit = json!({ "old_string": "a", "new_string": "b", "replace_all": true });
+        assert_eq!(
+            read(form, json!([edit]), json!({ "path": "f" })),
+            (Some(json!("b")), json!({ "path": "f", "old_text": "a", "replace_all": true }))
+        );
+        for (edits, others) in [
+            (json!([edit, edit]), json!({})),
+            (json!([edit]), json!({ "old_text": "a" })),
+            (json!([{ "old_string": "a", "new_string": "b", "regex": true }]), json!({})),
+            (json!([]), json!({})),
+        ] {
+            assert_eq!(read(form, edits, others.clone()), (None, others));
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use super::convert::ValueForm::{
     self, AgentName, Case, CommandWords, FileType, LastLine, LineRange, Milliseconds, Most, Negated,
-    NonDefault, Plain, SearchForm, Seconds, TextOrLabel,
+    NonDefault, PatchOrBlocks, Plain, SearchForm, Seconds, SingleEdit, TextOrLabel,
 };
 
 /// An own tool under the names of other agents.
@@ -15,7 +15,7 @@ pub struct ForeignTool {
     /// The own tool.
     pub tool: &'static str,
     pub names: &'static [&'static str],
-    /// Names that mean this tool only if an argument has a value: name, argument, value.
+    /// Names that mean this tool only if an argument has a value: name, argument, value. A list with one item is `one`.
     pub names_with: &'static [(&'static str, &'static str, &'static str)],
     /// Name, own argument, and how its value is read.
     pub arguments: &'static [ForeignArgument],
@@ -63,8 +63,8 @@ pub const PATHS: [&str; 12] = [
 ];
 
 /// Prefixes that models put before the name of a tool.
-pub const PREFIXES: [&str; 6] =
-    ["functions.", "functions:", "default_api.", "default_api:", "tools.", "tool."];
+pub const PREFIXES: [&str; 7] =
+    ["to=functions.", "functions.", "functions:", "default_api.", "default_api:", "tools.", "tool."];
 
 /// A tool without names of other agents.
 pub const OTHER: ForeignTool = NONE;
@@ -161,8 +161,17 @@ pub const TOOLS: [ForeignTool; 21] = [
     },
     ForeignTool {
         tool: "edit_file",
-        names: &["Edit", "MultiEdit", "str_replace", "replace", "search_replace", "edit_existing_file"],
+        names: &[
+            "Edit",
+            "str_replace",
+            "replace",
+            "search_replace",
+            "search_and_replace",
+            "replace_string_in_file",
+            "edit_existing_file",
+        ],
         names_with: &[
+            ("MultiEdit", "edits", "one"),
             ("str_replace_based_edit_tool", "command", "str_replace"),
             ("str_replace_editor", "command", "str_replace"),
         ],
@@ -177,6 +186,8 @@ pub const TOOLS: [ForeignTool; 21] = [
             ("new_content", "new_text", Plain),
             ("new", "new_text", Plain),
             ("replacement", "new_text", Plain),
+            ("replace", "new_text", Plain),
+            ("edits", "new_text", SingleEdit),
             ("allow_multiple", "replace_all", Plain),
             ("expected_replacements", "replace_all", NonDefault("1")),
         ],
@@ -200,8 +211,13 @@ pub const TOOLS: [ForeignTool; 21] = [
     },
     ForeignTool {
         tool: "apply_patch",
-        names: &["patch", "git_apply"],
-        arguments: &[("input", "patch", Plain), ("patch_text", "patch", Plain), ("diff", "patch", Plain)],
+        names: &["patch", "git_apply", "replace_in_file", "apply_diff"],
+        arguments: &[
+            ("patch", "patch", PatchOrBlocks),
+            ("input", "patch", PatchOrBlocks),
+            ("patch_text", "patch", PatchOrBlocks),
+            ("diff", "patch", PatchOrBlocks),
+        ],
         ..NONE
     },
     ForeignTool {
@@ -253,9 +269,10 @@ pub const TOOLS: [ForeignTool; 21] = [
     },
     ForeignTool {
         tool: "find_files",
-        names: &["Glob", "glob_search", "find", "find_path", "find_by_name"],
+        names: &["Glob", "glob_search", "find", "find_path", "find_by_name", "file_search"],
         arguments: &[
             ("pattern", "glob", Plain),
+            ("query", "glob", Plain),
             ("glob_pattern", "glob", Plain),
             ("file_pattern", "glob", Plain),
             ("no_ignore", "include_ignored", Plain),
@@ -287,7 +304,7 @@ pub const TOOLS: [ForeignTool; 21] = [
     },
     ForeignTool {
         tool: "fetch",
-        names: &["WebFetch", "fetch_url", "fetch_webpage", "read_url", "url_fetch"],
+        names: &["WebFetch", "fetch_url", "fetch_webpage", "read_url", "read_url_content", "url_fetch"],
         ignored: &["prompt", "format", "timeout", "max_length"],
         ..NONE
     },
@@ -354,8 +371,19 @@ pub const TOOLS: [ForeignTool; 21] = [
     },
     ForeignTool {
         tool: "view_background",
-        names: &["BashOutput", "TaskOutput", "read_background_output"],
-        arguments: &[("bash_id", "id", Plain), ("shell_id", "id", Plain), ("task_id", "id", Plain)],
+        names: &[
+            "BashOutput",
+            "TaskOutput",
+            "read_background_output",
+            "get_terminal_output",
+            "command_status",
+        ],
+        arguments: &[
+            ("bash_id", "id", Plain),
+            ("shell_id", "id", Plain),
+            ("task_id", "id", Plain),
+            ("command_id", "id", Plain),
+        ],
         ignored: &["block", "timeout", "filter"],
         ..NONE
     },
@@ -373,21 +401,6 @@ pub const TOOLS: [ForeignTool; 21] = [
         ..NONE
     },
 ];
-
-/// Names of others that are no tool here, with what to do.
-pub const NO_TOOLS: [(&str, &str); 9] = [
-    ("ask_user", "Nobody can be asked here: decide yourself, and say what you assumed."),
-    ("attempt_completion", ANSWER),
-    ("task_complete", ANSWER),
-    ("finish", ANSWER),
-    ("final_answer", ANSWER),
-    ("plan_mode_respond", ANSWER),
-    ("multi_tool_use.parallel", "Make the calls side by side in one reply."),
-    ("parallel", "Make the calls side by side in one reply."),
-    ("read_many_files", "Call read_file for each file, side by side in one reply."),
-];
-
-const ANSWER: &str = "Answer in words: a reply without calls ends the turn.";
 
 /// Words for the effect of a tool, in groups. A tool is never suggested for a name with words of other groups.
 pub const KINDS: [&[&str]; 9] = [

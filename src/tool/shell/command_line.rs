@@ -23,7 +23,7 @@ use std::fmt::Write;
 use self::pieces::Pieces;
 use self::stack::ParsedWord;
 use self::variables::Variable;
-use crate::permission::{CommandScope, Commands};
+use crate::permission::{CommandScope, CommandWord, Commands};
 use crate::platform::Platform;
 use crate::text::{is_unseen, visible};
 
@@ -142,6 +142,13 @@ impl CommandLine {
     pub(super) fn paths(&self) -> Vec<String> {
         let covered = literal::literal_words(&self.text).and_then(|words| programs::covered(&words));
         covered.map(|covered| covered.paths).unwrap_or_default()
+    }
+
+    /// True if the line runs a program by this name, also through other programs.
+    pub(super) fn runs(&self, program: &str) -> bool {
+        let is_program = |word: Option<&CommandWord>| word == Some(&CommandWord::Text(program.to_owned()));
+        self.text.contains(program)
+            && invoked::invocations(self).commands.iter().any(|command| is_program(command.words.first()))
     }
 
     /// True if the exit status may be that of one command of several.

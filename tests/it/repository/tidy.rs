@@ -530,7 +530,7 @@ const PARTS: [(&str, &[&str]); 15] = [
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 130] = [
+const PURE: [&str; 133] = [
     "acp",
     "audit",
     "chain",
@@ -621,9 +621,12 @@ const PURE: [&str; 130] = [
     "store/entry",
     "text",
     "tool/foreign_call",
+    "tool/foreign_call/blocks",
     "tool/foreign_call/convert",
+    "tool/foreign_call/no_tools",
     "tool/foreign_call/table",
     "tool/json_repair",
+    "tool/json_repair/python_literal",
     "tool/edit/apply_patch/begin_patch",
     "tool/edit/apply_patch/hunk",
     "tool/edit/apply_patch/names",

@@ -34,6 +34,7 @@ pub(super) fn start(lines: &[&str]) -> Option<usize> {
 }
 
 pub(super) fn parse(lines: &[&str], start: usize) -> Result<Vec<FilePatch>, String> {
+    let lines = &lines[..end(lines)];
     let mut files = Vec::new();
     let mut at = start;
     while let Some(line) = lines.get(at).map(|line| line.trim_end()) {
@@ -49,6 +50,13 @@ pub(super) fn parse(lines: &[&str], start: usize) -> Result<Vec<FilePatch>, Stri
         };
     }
     Ok(files)
+}
+
+/// The end of the patch. Models indent the last line like the context above it.
+fn end(lines: &[&str]) -> usize {
+    let last = lines.iter().rposition(|line| !(line.trim().is_empty() || line.starts_with("```")));
+    let indented = last.filter(|at| lines[*at].trim() == END && lines[*at].starts_with(' '));
+    indented.filter(|_| !lines.iter().any(|line| line.trim_end() == END)).unwrap_or(lines.len())
 }
 
 fn section(lines: &[&str], at: usize) -> Result<(FilePatch, usize), String> {

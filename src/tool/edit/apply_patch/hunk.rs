@@ -12,6 +12,8 @@
 
 use std::ops::Range;
 
+use crate::tool::edit::text_match::without_prefixes;
+
 const END_OF_FILE: &str = "*** End of File";
 
 /// Lines of a file and their replacement.
@@ -24,6 +26,8 @@ pub(super) struct PatchHunk {
     /// Lines above the hunk, from the headers of a hunk without line numbers.
     pub anchors: Vec<String>,
     pub is_at_end: bool,
+    /// True if no line begins with `+` or `-`.
+    pub is_context: bool,
     pub leading: usize,
     pub trailing: usize,
     /// Context and removed lines.
@@ -35,6 +39,12 @@ pub(super) struct PatchHunk {
 }
 
 impl PatchHunk {
+    /// The hunk without the line numbers or search prefixes of its lines, and the name of these prefixes.
+    pub(super) fn without_prefixes(&self) -> Option<(Self, &'static str)> {
+        let (old, new, prefix) = without_prefixes(&self.old, &self.new)?;
+        Some((Self { old, new, bare_context: None, ..self.clone() }, prefix))
+    }
+
     /// The hunk without the marks of context lines.
     pub(super) fn with_bare_context(&self) -> Option<Self> {
         let (old, new) = self.bare_context.clone()?;
@@ -320,12 +330,18 @@ fn body(lines: &[&str], at: usize, range: Range<usize>) -> Result<(PatchHunk, (u
             return bad("`\\ No newline at end of file` stands before other lines of the hunk");
         }
     }
-    if !changed {
-        return bad("the hunk changes nothing");
-    }
     let counts = (old.len(), new.len());
     let (old, new) = (old.concat(), new.concat());
     let bare_context = Some((bare_old, bare_new)).filter(|(bare, _)| *bare != old && old.ends_with('\n'));
-    let hunk = PatchHunk { line: at + 1, leading, trailing, old, new, bare_context, ..PatchHunk::default() };
+    let hunk = PatchHunk {
+        line: at + 1,
+        is_context: !changed,
+        leading,
+        trailing,
+        old,
+        new,
+        bare_context,
+        ..PatchHunk::default()
+    };
     Ok((hunk, counts))
 }

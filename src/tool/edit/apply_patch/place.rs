@@ -1,14 +1,17 @@
 //! Applies hunks to a text where `git apply` would, or explains each failure. Pure.
 //!
 //! A hunk goes to the position in its header if the counts there are right, else to the only match of its old lines, in the steps of
-//! [`text_match`]. Lines changed by one hunk never match another. A hunk without leading context belongs at the
-//! start of the file; one without trailing context, at the end.
+//! [`text_match`]. Lines changed by one hunk never match another; unchanged lines may be context of two hunks, if the
+//! second has no other place. A hunk without leading context belongs at the start of the file; one without trailing
+//! context, at the end.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use super::hunk::{HunkNumbers, PatchHunk};
-use crate::tool::edit::text_match::{Document, MAX_NAMED, MatchStep, OutOfWork, Replacement, nearest};
+use crate::tool::edit::text_match::{
+    Document, MAX_NAMED, MatchStep, OutOfWork, Replacement, elided, nearest,
+};
 use crate::tool::file::text_file::BOM;
 
 const MAX_LINES: usize = 2_000_000;
@@ -28,6 +31,8 @@ pub(super) enum PlaceFailure {
     /// The hunk ends the file without a line feed, but more lines follow.
     NotAtEnd,
     Unchanged,
+    /// An added line that stands for lines of the file.
+    Elided(String),
     /// The only place matches with something ignored, and the file has changed since the model saw it.
     Inexact(&'static str),
     Work,
@@ -64,12 +69,17 @@ pub(super) fn apply(
     let document = Document::new(text);
     let mut image = PatchedText { text, document, starts, is_changed, blocks: Vec::new(), similar: 0 };
     let (mut failures, mut ignored) = (Vec::new(), Vec::new());
+    let is_removed = |line: &str| hunks.iter().any(|hunk| hunk.old.lines().any(|old| old.trim() == line));
     for (number, hunk) in hunks.iter().enumerate() {
+        if let Some(line) = elided(&hunk.old, &hunk.new).filter(|line| !is_removed(line)) {
+            failures.push((number, PlaceFailure::Elided(line.to_owned())));
+            continue;
+        }
         match image.replace(hunk, number) {
-            Ok(step) if is_changed && step.ignored().is_some() => {
+            Ok((step, _)) if is_changed && step.ignored().is_some() => {
                 failures.extend(step.ignored().map(|what| (number, PlaceFailure::Inexact(what))));
             }
-            Ok(step) => ignored.extend(step.ignored().map(|what| (number, what))),
+            Ok((step, prefix)) => ignored.extend(step.ignored().or(prefix).map(|what| (number, what))),
             Err(failure) => failures.push((number, failure)),
         }
     }
@@ -99,8 +109,20 @@ struct PatchedText<'a> {
     similar: usize,
 }
 
+/// The order in which places are looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HunkPass {
+    Exact,
+    /// The steps that ignore indentation and more.
+    Loose,
+    /// As `Exact`, where another hunk has the same context lines, and neither changes them.
+    SharedContext,
+}
+
 struct ReplacedBlock {
     old: Range<usize>,
+    /// Without the context.
+    changed: Range<usize>,
     new: String,
     /// Lines by which the text grows.
     growth: isize,
@@ -108,20 +130,29 @@ struct ReplacedBlock {
 }
 
 impl PatchedText<'_> {
-    fn replace(&mut self, hunk: &PatchHunk, number: usize) -> Result<MatchStep, PlaceFailure> {
+    /// Returns the step in which the old lines were found, and the prefix of lines that was ignored.
+    fn replace(
+        &mut self,
+        hunk: &PatchHunk,
+        number: usize,
+    ) -> Result<(MatchStep, Option<&'static str>), PlaceFailure> {
         // A context line without its leading blank looks like one with less indentation, so the readings alternate.
         let bare = hunk.with_bare_context();
-        let readings = || std::iter::once(hunk).chain(bare.as_ref());
+        let (unprefixed, prefix) = hunk.without_prefixes().unzip();
+        let readings = || [Some(hunk), bare.as_ref(), unprefixed.as_ref()].into_iter().flatten();
+        let passes = [HunkPass::Exact, HunkPass::Loose, HunkPass::SharedContext];
         let mut found = None;
-        for (reading, is_loose) in
-            readings().map(|reading| (reading, false)).chain(readings().map(|reading| (reading, true)))
-        {
-            if let Some(place) = self.find(reading, is_loose)? {
-                found = Some((reading, place));
-                break;
+        'passes: for pass in passes {
+            for reading in readings() {
+                if let Some(place) = self.find(reading, pass)? {
+                    found = Some((reading, place, pass));
+                    break 'passes;
+                }
             }
         }
-        let Some((hunk, (old, step))) = found else { return Err(self.missing(hunk)) };
+        let Some((hunk, (old, step), pass)) = found else {
+            return Err(self.missing(unprefixed.as_ref().unwrap_or(hunk)));
+        };
         let new = if step == MatchStep::Exact {
             hunk.new.clone()
         } else {
@@ -135,20 +166,41 @@ impl PatchedText<'_> {
         if self.text[old.clone()] == new {
             return Err(PlaceFailure::Unchanged);
         }
-        let next = self.blocks.partition_point(|block| block.old.end <= old.start);
         let growth = lines_of(&hunk.new).cast_signed() - lines_of(&hunk.old).cast_signed();
-        self.blocks.insert(next, ReplacedBlock { old, new, growth, hunk: number });
-        Ok(step)
+        let changed = self.changed(&old, hunk);
+        let (old, new) = match pass {
+            HunkPass::Exact | HunkPass::Loose => (old, new),
+            HunkPass::SharedContext => {
+                let (before, after) = (changed.start - old.start, old.end - changed.end);
+                // The context is the file's own, so the new text has the same bytes around the change.
+                let is_kept = new.len() >= before + after
+                    && new.starts_with(&self.text[old.start..changed.start])
+                    && new.ends_with(&self.text[changed.end..old.end]);
+                if !is_kept {
+                    return Err(PlaceFailure::Overlap);
+                }
+                (changed.clone(), new[before..new.len() - after].to_owned())
+            }
+        };
+        let next = self.blocks.partition_point(|block| block.old.end <= old.start);
+        self.blocks.insert(next, ReplacedBlock { old, changed, new, growth, hunk: number });
+        let is_unprefixed = unprefixed.as_ref().is_some_and(|reading| std::ptr::eq(reading, hunk));
+        Ok((step, prefix.filter(|_| is_unprefixed)))
     }
 
-    /// `None` if the old lines do not occur. `is_loose` stands for the steps that ignore indentation and more.
+    /// `None` if the old lines do not occur.
     fn find(
         &self,
         hunk: &PatchHunk,
-        is_loose: bool,
+        pass: HunkPass,
     ) -> Result<Option<(Range<usize>, MatchStep)>, PlaceFailure> {
+        // With line numbers, `git apply` decides, and refuses the hunk.
+        let is_like_git = self.blocks.is_empty() || hunk.old.is_empty() || hunk.numbers.is_some();
+        if pass == HunkPass::SharedContext && is_like_git {
+            return Ok(None);
+        }
         if let Some(numbers) = hunk.numbers.filter(|numbers| numbers.is_counted && !self.is_changed)
-            && let Some(start) = self.numbered(hunk, numbers).filter(|_| !is_loose)
+            && let Some(start) = self.numbered(hunk, numbers).filter(|_| pass == HunkPass::Exact)
         {
             return Ok(Some((start..start + hunk.old.len(), MatchStep::Exact)));
         }
@@ -157,9 +209,14 @@ impl PatchedText<'_> {
             return Ok(Some((start..start, MatchStep::Exact)));
         }
         let is_exact = hunk.numbers.is_some() || hunk.old.contains('\r');
+        let is_loose = pass == HunkPass::Loose;
+        let is_usable = |place: &Range<usize>| match pass {
+            HunkPass::Exact | HunkPass::Loose => self.is_free(place),
+            HunkPass::SharedContext => self.shares_context(place, hunk),
+        };
         for step in MatchStep::all(is_exact).filter(|step| (*step > MatchStep::Characters) == is_loose) {
             let places =
-                self.document.find(&replacement(hunk), step, |place, _| self.is_free(place), MAX_NAMED + 1);
+                self.document.find(&replacement(hunk), step, |place, _| is_usable(place), MAX_NAMED + 1);
             let places = places.map_err(|OutOfWork| PlaceFailure::Work)?;
             match places.as_slice() {
                 [] => {}
@@ -225,6 +282,23 @@ impl PatchedText<'_> {
     fn is_free(&self, place: &Range<usize>) -> bool {
         let next = self.blocks.partition_point(|block| block.old.end <= place.start);
         self.blocks.get(next).is_none_or(|block| block.old.start >= place.end)
+    }
+
+    /// True if a hunk at this place and the other hunks leave each other's lines as they are.
+    fn shares_context(&self, place: &Range<usize>, hunk: &PatchHunk) -> bool {
+        let changed = self.changed(place, hunk);
+        let is_apart =
+            |one: &Range<usize>, other: &Range<usize>| one.end <= other.start || one.start >= other.end;
+        self.blocks.iter().all(|block| is_apart(&block.changed, place) && is_apart(&changed, &block.old))
+    }
+
+    /// The part of a place between the context lines of its hunk.
+    fn changed(&self, place: &Range<usize>, hunk: &PatchHunk) -> Range<usize> {
+        let lines: Vec<&str> = self.text[place.clone()].split_inclusive('\n').collect();
+        let leading = hunk.leading.min(lines.len());
+        let trailing = hunk.trailing.min(lines.len() - leading);
+        let bytes = |lines: &[&str]| lines.iter().map(|line| line.len()).sum::<usize>();
+        place.start + bytes(&lines[..leading])..place.end - bytes(&lines[lines.len() - trailing..])
     }
 
     /// Where a hunk without line numbers adds its lines: after its anchor, or at the end if it says so.

@@ -281,3 +281,79 @@ fn prefixes_of_git_are_removed() {
         assert!(error.contains("`git diff --src-prefix=a/ --dst-prefix=b/`"), "{error}");
     }
 }
+
+/// Models repeat the end of one hunk at the start of the next.
+#[test]
+fn hunks_may_share_context_that_neither_changes() {
+    let file = "def a():\n    return 1\n\ndef b():\n    return 2\n";
+    let hunks = "@@\n def a():\n-    return 1\n+    return 10\n \n def b():\n@@\n def b():\n-    return 2\n+    return 20\n";
+    let expected = "def a():\n    return 10\n\ndef b():\n    return 20\n";
+    check(file, hunks, expected);
+    // In the other order, and with line endings of the file.
+    let (head, tail) = hunks.split_at(hunks.rfind("@@").unwrap());
+    check(file, &[tail, head].concat(), expected);
+    check(&file.replace('\n', "\r\n"), hunks, &expected.replace('\n', "\r\n"));
+    // One changes the context of the other, or both add lines at the same place.
+    refused("a\nb\nc\n", "@@\n a\n-b\n+B\n c\n@@\n-c\n+C\n", "changed by an earlier hunk");
+    refused("a\nb\nc\n", "@@\n a\n-b\n+B\n@@\n a\n b\n-c\n+C\n", "changed by an earlier hunk");
+    refused("a\nb\nc\n", "@@\n a\n+x\n b\n@@\n a\n+y\n b\n", "changed by an earlier hunk");
+    refused("a\nb\nc\n", "@@\n a\n+x\n b\n@@\n a\n-b\n c\n", "changed by an earlier hunk");
+    // The free place counts, as without shared context.
+    check("h\nx\nb\nx\n", "@@\n x\n-b\n+c\n@@\n-x\n+z\n", "h\nx\nc\nz\n");
+}
+
+#[test]
+fn lines_of_a_hunk_may_have_the_numbers_of_read_file() {
+    let file = "import os\n\nx = 1\ny = 2\n";
+    let expected = file.replace("x = 1", "x = 3");
+    check(file, "@@\n 2\t\n-3\tx = 1\n+3\tx = 3\n 4\ty = 2\n", &expected);
+    check(file, "@@ -2,3 +2,3 @@\n      2\t\n-     3\tx = 1\n+     3\tx = 3\n      4\ty = 2\n", &expected);
+    check(file, "@@\n-src/f.py:3:x = 1\n+src/f.py:3:x = 3\n", &expected);
+    check("3\tx\n", "@@\n-3\tx\n+3\ty\n", "3\ty\n");
+    refused(file, "@@\n-3\tx = 1\n+3\tx = 3\n y = 2\n", "do not occur");
+    refused("x\na\nx\n", "@@\n-3\tx\n+3\ty\n", "at lines 1, 3");
+}
+
+#[test]
+fn last_line_of_a_begin_patch_may_be_indented() {
+    let patch = "*** Begin Patch\n*** Update File: f\n@@\n-x\n+z\n y\n *** End Patch\n```\n";
+    assert_eq!(patched("x\ny\n", patch).as_deref(), Ok("z\ny\n"));
+    // The control: with an end of its own, the line is context.
+    let patch = patch.replace("```", "*** End Patch");
+    assert!(patched("x\ny\n", &patch).is_err());
+    assert_eq!(patched("x\ny\n*** End Patch\n", &patch).as_deref(), Ok("z\ny\n*** End Patch\n"));
+}
+
+#[test]
+fn hunk_of_context_is_skipped_beside_others() {
+    for patch in [
+        "*** Begin Patch\n*** Update File: a\n@@\n-x\n+y\n@@\n z\n*** Update File: b\n@@\n q\n*** End Patch\n",
+        "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-x\n+y\n@@ -3 +3 @@\n z\n--- a/b\n+++ b/b\n@@ -1 +1 @@\n q\n",
+    ] {
+        let files = unified::parse(patch).unwrap();
+        let changes: Vec<bool> = files.iter().map(FilePatch::changes).collect();
+        assert_eq!(changes, [true, false], "{patch}");
+        let context: Vec<bool> = files[0].hunks.iter().map(|hunk| hunk.is_context).collect();
+        assert_eq!(context, [false, true], "{patch}");
+    }
+    let error = unified::parse("*** Begin Patch\n*** Update File: a\n@@\n z\n*** End Patch\n").unwrap_err();
+    assert_eq!(error, "line 3: the hunk changes nothing");
+}
+
+#[test]
+fn added_line_that_leaves_code_out_is_refused() {
+    let file = "def f():\n    a()\n    return 1\n";
+    let hunk = "@@\n def f():\n-    a()\n-    return 1\n+    # ... existing code ...\n+    return 2\n";
+    refused(
+        file,
+        hunk,
+        "it adds the line `# ... existing code ...`: the code that it stands for would be lost.",
+    );
+    // The control: the file has the line, and the patch moves it.
+    let file = "# ... existing code ...\na\nb\n";
+    check(
+        file,
+        "@@\n-# ... existing code ...\n a\n+# ... existing code ...\n b\n",
+        "a\n# ... existing code ...\nb\n",
+    );
+}

@@ -37,6 +37,14 @@ pub(super) struct FilePatch {
     pub hunks: Vec<PatchHunk>,
 }
 
+impl FilePatch {
+    /// False if it has only context.
+    pub(super) fn changes(&self) -> bool {
+        let is_modified = matches!(self.operation, PatchOperation::Modify(_)) && self.executable.is_none();
+        !is_modified || self.hunks.iter().any(|hunk| !hunk.is_context)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PatchOperation {
     Create(String),
@@ -71,7 +79,7 @@ pub(super) fn parse(patch: &str) -> Result<Vec<FilePatch>, String> {
     let patch = [patch, ending].concat();
     let lines: Vec<&str> = patch.split_inclusive('\n').collect();
     if let Some(start) = begin_patch::start(&lines) {
-        return begin_patch::parse(&lines, start).and_then(check_count);
+        return begin_patch::parse(&lines, start).and_then(check_count).and_then(check_changes);
     }
     let mut reader = PatchReader { lines: &lines, at: 0, allows_any_text: true };
     let mut sections = Vec::new();
@@ -80,7 +88,19 @@ pub(super) fn parse(patch: &str) -> Result<Vec<FilePatch>, String> {
     }
     let sections = check_count(sections)?;
     let prefixes = Prefixes::of(&sections.iter().map(Section::sides));
-    sections.into_iter().map(|section| section.resolve(prefixes)).collect()
+    let files: Result<Vec<_>, _> = sections.into_iter().map(|section| section.resolve(prefixes)).collect();
+    check_changes(files?)
+}
+
+/// Hunks of context only are left out if the patch changes something elsewhere.
+fn check_changes(files: Vec<FilePatch>) -> Result<Vec<FilePatch>, String> {
+    let context = files.iter().flat_map(|file| &file.hunks).find(|hunk| hunk.is_context);
+    match context {
+        Some(hunk) if !files.iter().any(FilePatch::changes) => {
+            Err(format!("line {}: the hunk changes nothing", hunk.line))
+        }
+        _ => Ok(files),
+    }
 }
 
 fn check_count<T>(files: Vec<T>) -> Result<Vec<T>, String> {

@@ -7,6 +7,8 @@ use super::Replacement;
 
 const MAX_NAME: usize = 1000;
 
+const LINE_NUMBERS: &str = "line numbers";
+
 const SEARCH_PREFIXES: &str = "the prefixes of search_files";
 
 /// A reading of the old and the new text.
@@ -37,11 +39,21 @@ pub(super) fn variants<'a>(old: &'a str, new: &'a str, file: &str) -> Vec<Varian
             texts.map(|(old, new)| variant(Cow::Owned(old), Cow::Owned(new), Some(ignored), is_prefix)),
         );
     };
-    add(without_numbers(old, new, numbered), "line numbers", true);
+    add(without_numbers(old, new, numbered), LINE_NUMBERS, true);
     add(without_search_prefixes(old, new), SEARCH_PREFIXES, true);
     add(unescaped(old, new), "an escape too much", false);
     add(without_entities(old, new, file), "HTML entities", false);
     variants
+}
+
+/// The texts without the prefixes of their lines, and the name of the prefixes.
+pub(in crate::tool::edit) fn without_prefixes(
+    old: &str,
+    new: &str,
+) -> Option<(String, String, &'static str)> {
+    let numbered = without_numbers(old, new, numbered).map(|(old, new)| (old, new, LINE_NUMBERS));
+    let prefixed = || without_search_prefixes(old, new).map(|(old, new)| (old, new, SEARCH_PREFIXES));
+    numbered.or_else(prefixed).filter(|(old, ..)| !old.is_empty())
 }
 
 /// Removes the prefixes with line numbers. Every line of `old` needs one, and the numbers have to follow each other.
@@ -215,14 +227,19 @@ fn around_elision(text: &str) -> Option<(&str, &str)> {
 
 /// True for a line of dots, perhaps in a comment, with at most a few words about the lines.
 fn is_elision(line: &str) -> bool {
-    let line = line.trim();
-    let open = ["//", "#", "/*", "<!--", "--", ";;", "%", "{/*"];
-    let close = ["*/}", "*/", "-->"];
-    let body = open.iter().find_map(|mark| line.strip_prefix(mark)).unwrap_or(line);
-    let body = close.iter().find_map(|mark| body.strip_suffix(mark)).unwrap_or(body).trim();
-    let is_comment = body.len() < line.len();
+    let is_comment = comment(line).is_some();
+    let body = comment(line).unwrap_or(line.trim());
     let rest = body.trim_matches(['.', '…', ' ']);
     let is_dotted = body.starts_with("...") || body.starts_with('…');
     let ends_dotted = body.ends_with("...") || body.ends_with('…');
     is_dotted && (rest.is_empty() || (is_comment && (ends_dotted || rest.split(' ').count() <= 4)))
+}
+
+/// The text of a line that is only a comment.
+pub(super) fn comment(line: &str) -> Option<&str> {
+    let line = line.trim();
+    let open = ["//", "#", "/*", "<!--", "--", ";;", "%", "{/*"];
+    let close = ["*/}", "*/", "-->"];
+    let body = open.iter().find_map(|mark| line.strip_prefix(mark))?;
+    Some(close.iter().find_map(|mark| body.strip_suffix(mark)).unwrap_or(body).trim())
 }

@@ -1119,3 +1119,20 @@ fn opened(trace: &str) -> BTreeSet<String> {
     }
     all
 }
+
+#[test]
+fn program_is_found_by_its_name_in_every_place() {
+    for line in [
+        "apply_patch <<'EOF'\n*** Begin Patch\n*** End Patch\nEOF",
+        "cd src && apply_patch < a.patch",
+        "cat a.patch | apply_patch",
+        "bash -lc \"apply_patch 'x'\"",
+        "'apply_patch' '*** Begin Patch\n*** End Patch'",
+    ] {
+        assert!(CommandLine::parse(line).runs("apply_patch"), "{line}");
+    }
+    for line in ["echo apply_patch", "./apply_patch a", "git apply a.patch", "cat <<'EOF'\napply_patch\nEOF"]
+    {
+        assert!(!CommandLine::parse(line).runs("apply_patch"), "{line}");
+    }
+}

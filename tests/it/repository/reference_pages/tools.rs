@@ -48,7 +48,8 @@ const GROUPS: [Group; 8] = [
             (
                 "write_file",
                 "The model must have read or written an existing file with content, since the last summary of the \
-                 conversation and since an undo of the file.",
+                 conversation and since an undo of the file. A comment that stands for code of the file, such as \
+                 `# ... rest unchanged ...`, is refused if the file does not have it.",
             ),
             (
                 "edit_file",
@@ -56,7 +57,7 @@ const GROUPS: [Group; 8] = [
                  and `search_files` show; the form of quotes, dashes and spaces, and blanks at the ends of lines; indentation \
                  in other units or with a common shift; blanks within lines where they separate nothing; an escape too much, \
                  and HTML entities. At last, a line such as `# ...` in both texts stands for lines between two parts that \
-                 occur once. A step applies only if it finds one place; the result names it and shows the lines as they are \
+                 occur once; only in the new text, it is refused. A step applies only if it finds one place; the result names it and shows the lines as they are \
                  now. Line endings, and what the model did not mean to change, stay as they are in the file. An error lists \
                  the nearest lines, or the first five places and their number.",
             ),
@@ -64,7 +65,8 @@ const GROUPS: [Group; 8] = [
                 "apply_patch",
                 "Modegate applies what `git diff` writes, by the rules of `git apply`, and what models write: wrong line counts \
                  and numbers, context without its blank, `@@` without numbers or with a line above the hunk, `*** Add File`, `*** Update File`, `*** Move \
-                 to` and `*** Delete File`, code fences. A hunk whose lines are not exactly there is matched in the steps \
+                 to` and `*** Delete File`, code fences, hunks that share unchanged lines, prefixes of `read_file`. A hunk of \
+                 context only is left out, and named. A hunk whose lines are not exactly there is matched in the steps \
                  of `edit_file`, and the result says so; a hunk that fits several places is refused. A change of a symbolic link \
                  changes the file that it names. Binary patches, \
                  symbolic links, submodules and combined diffs are refused, and so are mode bits on Windows. An error \
@@ -190,7 +192,8 @@ fn foreign_names(page: &mut Page, tools: &Toolset) {
         "Models know the tools of other agents: Claude Code, Codex, Gemini CLI, opencode, Cline, and those of editors. A call \
          by one of these names runs as the own tool, if the tool is offered in this request: it is decided, asked about \
          and recorded under the own name with the own arguments, and a line after the result gives them. Names are \
-         compared without case, `_` and `-`, and without a prefix such as `functions.`. Texts about a call, such as \
+         compared without case, `_` and `-`, and without a prefix such as `functions.` or tokens of the model's format. A tool \
+         of an MCP server is also found by the server's own names, if only one tool has them. Texts about a call, such as \
          `description`, are ignored. Two values for one argument, and arguments that nothing here names, are refused: one \
          message names all that is wrong, and the arguments that the tool has.",
     );
