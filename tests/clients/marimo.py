@@ -94,8 +94,13 @@ def set_plan(browser):
 
 
 def submit(browser, text):
-    browser.click(f"{PANEL} .cm-content")
-    browser.type(text)
+    def is_typed():
+        # A list that closes takes the first click.
+        browser.click(f"{PANEL} .cm-content")
+        browser.type(text)
+        return text in browser.evaluate(f"document.querySelector('{PANEL} .cm-content').innerText")
+
+    browser.wait(text, is_typed)
     browser.press("Enter", 13)
     until_prompted()
 
