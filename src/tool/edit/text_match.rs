@@ -259,12 +259,25 @@ impl Document<'_> {
             };
             edits.push((place.clone(), part, step));
         }
-        if edits[0].0.end > edits[1].0.start {
+        if edits[0].0.end > edits[1].0.start || self.leaves_block(&edits[0].0, &edits[1].0) {
             return None;
         }
         let step = edits.iter().map(|edit| edit.2).max()?;
         edits.retain(|(_, part, _)| part.old != part.new);
         Some(self.edited(edits, &Variant::left_out(), step, max_bytes))
+    }
+
+    /// True if the lines between two places leave the block that the first place begins and the second is in.
+    fn leaves_block(&self, head: &Range<usize>, tail: &Range<usize>) -> bool {
+        let indent_of = |line: &str| line.len() - line.trim_start().len();
+        let line_at = |at: usize| {
+            let start = self.text[..at].rfind('\n').map_or(0, |end| end + 1);
+            self.text[start..].lines().next().unwrap_or_default()
+        };
+        let outer = indent_of(line_at(head.start));
+        let is_block = indent_of(line_at(tail.start)) > outer;
+        let mut between = self.text[head.end..tail.start].lines().filter(|line| !line.trim().is_empty());
+        is_block && between.any(|line| indent_of(line) <= outer)
     }
 
     fn edited(

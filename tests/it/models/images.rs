@@ -88,11 +88,11 @@ async fn images_are_left_out_for_good_only_if_the_model_takes_none() {
     look(&mut client, &session, &[BAD, GOOD]).await;
     assert_eq!(sent(&server), [vec![GOOD, BAD], vec![GOOD]]);
     client.end().await;
-    let (mut client, server) = asking("openai", Setup::default(), [refusal("odd")]).await;
+    let (mut client, server) = asking("openai", Setup::default(), [refusal("odd"), refusal("odd")]).await;
     let session = client.session().await;
     let answer = look(&mut client, &session, &[GOOD]).await.pop().unwrap();
     assert!(answer["error"]["message"].as_str().unwrap().contains("odd"), "{answer}");
-    assert_eq!(sent(&server), [vec![GOOD]]);
+    assert_eq!(sent(&server), [vec![GOOD], vec![]], "an error without a cause is tried once without the image");
     client.end().await;
 }
 

@@ -136,7 +136,7 @@ pub(super) async fn unknown_names_have_no_effect() {
         ("create_branch", "Use only the tools"),
         ("Write_All_Files", "Use only the tools"),
         ("edit_fil", "Did you mean edit_file?"),
-        ("NotebookEdit", "Use only the tools"),
+        ("NotebookEdit", "Use edit_file on the JSON of the notebook."),
     ] {
         let given = json!({ "path": "new.txt", "content": "x", "old_text": "old", "new_text": "x" });
         let (text, _, is_changed) = outcome("code", "", name, given).await;

@@ -67,7 +67,7 @@ pub(super) fn apply(
         return Err(vec![(0, PlaceFailure::Size)]);
     }
     let document = Document::new(text);
-    let mut image = PatchedText { text, document, starts, is_changed, blocks: Vec::new(), similar: 0 };
+    let mut image = PatchedText { text, document, starts, is_changed, blocks: Vec::new(), last_place: None, similar: 0 };
     let (mut failures, mut ignored) = (Vec::new(), Vec::new());
     let is_removed = |line: &str| hunks.iter().any(|hunk| hunk.old.lines().any(|old| old.trim() == line));
     for (number, hunk) in hunks.iter().enumerate() {
@@ -105,6 +105,8 @@ struct PatchedText<'a> {
     is_changed: bool,
     /// Replaced ranges in text order, without overlap.
     blocks: Vec<ReplacedBlock>,
+    /// Where the place of the last hunk ends.
+    last_place: Option<usize>,
     /// Bytes searched for similar lines.
     similar: usize,
 }
@@ -166,6 +168,7 @@ impl PatchedText<'_> {
         if self.text[old.clone()] == new {
             return Err(PlaceFailure::Unchanged);
         }
+        self.last_place = Some(old.end);
         let growth = lines_of(&hunk.new).cast_signed() - lines_of(&hunk.old).cast_signed();
         let changed = self.changed(&old, hunk);
         let (old, new) = match pass {
@@ -249,9 +252,12 @@ impl PatchedText<'_> {
                 })
             };
             let start = line.and_then(|line| self.at_line(line, hunk));
-            if let Some(start) =
-                start.filter(|start| !(at_start && at_end) || start + hunk.old.len() == self.text.len())
-            {
+            let is_sure = |start: &usize| {
+                let is_whole = !at_start || !at_end || start + hunk.old.len() == self.text.len();
+                let is_stated = self.start(old_start.saturating_sub(1)) == Some(*start);
+                is_whole && (at_start || !at_end || is_stated || self.occurs_once(hunk))
+            };
+            if let Some(start) = start.filter(is_sure) {
                 return Some(start);
             }
         } else if old == 0 && self.text.is_empty() && self.blocks.is_empty() {
@@ -263,6 +269,12 @@ impl PatchedText<'_> {
         let new_line = if new == 0 { Some(new_start) } else { new_start.checked_sub(1) };
         let growth = before.map(|block| block.growth).sum();
         (new_line == line.checked_add_signed(growth)).then_some(start)
+    }
+
+    /// Models leave out the context after a change. For `git apply`, a hunk without it belongs at the end of the file.
+    fn occurs_once(&self, hunk: &PatchHunk) -> bool {
+        let places = self.document.find(&replacement(hunk), MatchStep::Exact, |_, _| true, 2);
+        places.is_ok_and(|places| places.len() == 1)
     }
 
     fn at_line(&self, line: usize, hunk: &PatchHunk) -> Option<usize> {
@@ -324,10 +336,14 @@ impl PatchedText<'_> {
             hunk.numbers.filter(|numbers| numbers.is_counted && step > MatchStep::Exact && !self.is_changed);
         let stated_start = numbers.and_then(|numbers| self.start(numbers.old_start.checked_sub(1)?));
         let anchored = self.anchored(hunk);
+        // The hunks of a file come in order.
+        let is_bare = hunk.anchors.is_empty() && hunk.numbers.is_none();
+        let follows = self.last_place.filter(|_| is_bare);
         let mut fitting = places.iter().filter(|place| {
             stated_start == Some(place.start)
                 || (hunk.is_at_end && place.end == self.text.len())
                 || anchored.as_ref().is_some_and(|block| block.contains(&place.start))
+                || follows == Some(place.start)
         });
         match (fitting.next(), fitting.next()) {
             (Some(place), None) => Ok(place.clone()),

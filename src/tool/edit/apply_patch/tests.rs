@@ -157,6 +157,21 @@ fn every_patch_operation_is_parsed() {
     assert_eq!(kinds, expected.map(|(kind, executable)| (kind.to_owned(), executable)));
 }
 
+/// For `git apply`, such a hunk belongs at the end of the file, whatever its numbers say.
+#[test]
+fn hunk_without_trailing_context_changes_the_end_only_if_nothing_else_is_meant() {
+    let file = "a:\n  x\n  y\n\nb:\n  x\n  y\n\nc:\n  x\n  y\n";
+    let hunk = |header: &str| format!("{header}\n   x\n-  y\n+  z\n");
+    for header in ["@@ -6,2 +6,2 @@", "@@ -6,2 +6,2 @@ b:"] {
+        check(file, &hunk(header), &file.replace("b:\n  x\n  y", "b:\n  x\n  z"));
+    }
+    for header in ["@@ -90,2 +90,2 @@ b:", "@@ -7,2 +7,2 @@"] {
+        refused(file, &hunk(header), "at lines 2, 6, 10");
+    }
+    check(file, &hunk("@@ -10,2 +10,2 @@"), &format!("{}z\n", &file[..file.len() - 2]));
+    check("a\n  x\n  y\n", &hunk("@@ -90,2 +90,2 @@"), "a\n  x\n  z\n");
+}
+
 #[test]
 fn hunks_without_line_numbers_need_one_place() {
     check("a\nb\nc\n", "@@\n a\n-b\n+B\n@@\n-c\n+C\n", "a\nB\nC\n");
@@ -164,6 +179,10 @@ fn hunks_without_line_numbers_need_one_place() {
     refused("x\na\nx\n", "@@\n-x\n+y\n", "at lines 1, 3: add context lines");
     refused("x\na\nx\n", "@@ -9,3 +9,3 @@\n-x\n+y\n", "at lines 1, 3: add context lines");
     refused("a\n", "@@\n+x\n", "does not say where");
+    let twice = "a:\n  x\n  y\nb:\n  x\n  y\nc:\n  x\n  y\n";
+    let next_lines = "@@ b:\n-  x\n+  w\n@@\n-  y\n+  z\n";
+    check(twice, next_lines, "a:\n  x\n  y\nb:\n  w\n  z\nc:\n  x\n  y\n");
+    refused(twice, "@@ a:\n-  x\n+  w\n@@\n-  x\n+  z\n", "at lines 5, 8");
     let file = "class A:\n  def f(self):\n    pass\nclass B:\n  def f(self):\n    pass\nend\n";
     let expected = "class A:\n  def f(self):\n    pass\nclass B:\n  def f(self):\n    return 1\nend\n";
     check(file, "@@ class B:\n@@ def f(self):\n-    pass\n+    return 1\n", expected);

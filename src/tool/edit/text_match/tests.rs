@@ -242,6 +242,11 @@ fn lines_between_two_anchors_may_be_left_out() {
         let outcome = replaced(file, old, new);
         assert!(outcome.is_err(), "{old:?} {new:?}: {outcome:?}");
     };
+    let between_functions = ("a()\n...\nz()\n", "a()\n...\ny()\n");
+    let outcome = replaced("a()\nb()\nz()\n", between_functions.0, between_functions.1);
+    assert_eq!(outcome, Ok(("a()\nb()\ny()\n".to_owned(), vec![LEFT_OUT])), "no block");
+    // The second anchor is in another function.
+    refused("def f():\n    ...\n    return 2\n", "def f():\n    ...\n    return 3\n");
     // The new text does not say what is between; an anchor is missing, not unique, or above the other.
     refused("def f():\n    ...\n    return 1\n", "def f():\n    return 1\n");
     refused("def f():\n    ...\n    return 9\n", "def h():\n    ...\n    return 9\n");
