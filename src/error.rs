@@ -54,6 +54,12 @@ pub enum AgentError {
 }
 
 impl AgentError {
+    /// For an error of a semaphore.
+    pub fn too_many_requests<E>(_: E) -> Self {
+        let text = "too many requests wait for this session: wait for some answers first";
+        Self::InvalidRequest(text.into())
+    }
+
     pub fn is_invalid_params(&self) -> bool {
         matches!(self, Self::InvalidParams { .. })
     }

@@ -39,9 +39,9 @@ impl DiffHunk {
 
     /// The removed and the added lines.
     pub fn changed<'a>(&self, old: &[&'a str], new: &[&'a str]) -> (Vec<&'a str>, Vec<&'a str>) {
-        let ops = || self.0.iter().filter(|op| !matches!(op, DiffOp::Equal { .. }));
-        let removed = ops().flat_map(|op| &old[op.old_range()]).copied().collect();
-        (removed, ops().flat_map(|op| &new[op.new_range()]).copied().collect())
+        let changes: Vec<_> = self.0.iter().filter(|op| !matches!(op, DiffOp::Equal { .. })).collect();
+        let removed = changes.iter().flat_map(|op| &old[op.old_range()]).copied().collect();
+        (removed, changes.iter().flat_map(|op| &new[op.new_range()]).copied().collect())
     }
 
     /// Appends the unified form. `before` has the numbers of lines before the texts in their files.

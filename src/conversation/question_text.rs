@@ -105,9 +105,12 @@ fn one_line_change(removed: &[&str], added: &[&str]) -> Option<String> {
     if has_more || is_cut || hides_margin {
         return None;
     }
-    let signed = |sign: &str, line: &&str| format!("{sign}{}", visible_line(line.trim()));
     let parts = old.map(|line| signed("-", line)).into_iter().chain(new.map(|line| signed("+", line)));
     Some(parts.collect::<Vec<_>>().join(" "))
+}
+
+fn signed(sign: &str, line: &str) -> String {
+    format!("{sign}{}", visible_line(line.trim()))
 }
 
 fn margins(line: &str) -> (&str, &str) {

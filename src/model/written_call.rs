@@ -18,8 +18,11 @@ use std::borrow::Cow;
 
 use serde_json::{Deserializer, Map, Value};
 
+use self::harmony::harmony_call;
 use super::ToolOffer;
 use crate::text::has_newline;
+
+mod harmony;
 
 /// Texts that begin a call, at the start of a line.
 const MARKS: [&str; 12] = [
@@ -184,8 +187,9 @@ fn ends_with_element(text: &str, scope: CallScope<'_>) -> bool {
     let start =
         text.rfind(&format!("<{name}>")).filter(|start| *start == 0 || text[..*start].ends_with('\n'));
     // After an odd number of fences, it stands in a block of code.
-    let fences = |start: usize| text[..start].lines().filter(|line| line.starts_with("```")).count();
-    start.is_some_and(|start| fences(start).is_multiple_of(2))
+    start.is_some_and(|start| {
+        text[..start].lines().filter(|line| line.starts_with("```")).count().is_multiple_of(2)
+    })
 }
 
 /// The last lines of a text, if they are a block of code: the text before, and the code.
@@ -278,23 +282,6 @@ fn marked_call<'a>(text: &'a str, scope: CallScope<'_>) -> Option<(WrittenCall, 
         // Some models stop before the closing tag.
         None => rest.is_empty().then_some((call, rest)),
     }
-}
-
-/// A call in the format of gpt-oss; servers leave out some of its tokens.
-fn harmony_call(text: &str) -> Option<(WrittenCall, &str)> {
-    let (_, rest) = text.split_once("to=")?;
-    let rest = rest.strip_prefix("functions.")?;
-    let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '-')))?;
-    let (name, mut rest) = rest.split_at(end);
-    let tokens = ["<|channel|>commentary", "<|constrain|>", "<|message|>", "json", "code"];
-    while let Some(after) = tokens.iter().find_map(|token| rest.trim_start().strip_prefix(token)) {
-        rest = after;
-    }
-    let mut values = Deserializer::from_str(rest).into_iter::<Value>();
-    let arguments = values.next()?.ok().filter(Value::is_object)?;
-    let rest = rest[values.byte_offset()..].trim_start();
-    let rest = rest.strip_prefix("<|call|>").unwrap_or(rest);
-    Some((WrittenCall { name: name.to_owned(), arguments }, rest))
 }
 
 /// A call in the form `<function=NAME>…</function>`, with JSON or with parameters.

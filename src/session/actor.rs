@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
-use super::due_checks::DueChecks;
+use super::due_checks::{CheckMessage, DueChecks};
 use super::event_log::EventLog;
 use super::handle::{Closed, LastTurn, Mail, Prompt, SessionCommand, SessionHandle};
 use super::notes::Notes;
@@ -481,6 +481,11 @@ impl Actor {
         self.checkpoints.record_last(&self.decider.policy.ancestry, &mut self.decider.log).await;
         self.decider.log.save().await;
         self.release().await;
+    }
+
+    fn check(&mut self, message: CheckMessage) {
+        let changed = self.checkpoints.take_changed();
+        self.checks.handle(message, &changed, &self.workspace, &mut self.decider);
     }
 
     /// Lets other processes open the session, after all its rows.

@@ -1,7 +1,6 @@
 //! The handle of a session, and the commands for its actor.
 //!
-//! A [`SessionHandle`] posts to the actor's mailbox without waiting, so commands arrive in the order of the
-//! calls.
+//! A [`SessionHandle`] posts to the mailbox without waiting, so commands arrive in the order of the calls.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -491,10 +490,7 @@ impl SessionHandle {
             | SessionCommand::CancelCall { .. }
             | SessionCommand::CancelTerminal { .. }
             | SessionCommand::Close(_) => None,
-            _ => Some(Arc::clone(&self.slots).try_acquire_owned().map_err(|_| {
-                let text = "too many requests wait for this session: wait for some answers first";
-                AgentError::InvalidRequest(text.into())
-            })?),
+            _ => Some(Arc::clone(&self.slots).try_acquire_owned().map_err(AgentError::too_many_requests)?),
         };
         let mail = Mail { command: Box::new(command), slot, cancel };
         self.commands.send(mail).map_err(|_| AgentError::SessionDied)

@@ -79,8 +79,8 @@ impl SessionServers {
             ServerEvent::Note(text) => text,
             ServerEvent::Elicitation(question) => return Some(question),
             ServerEvent::ElicitationCompleted { part, id } => {
-                let is_known = |(asking, address): &mut (String, String)| *asking == part && *address == id;
-                for (_, id) in self.addresses.extract_if(.., is_known) {
+                let known = (part, id);
+                for (_, id) in self.addresses.extract_if(.., |address| *address == known) {
                     log.client().complete_elicitation(id.into());
                 }
                 return None;

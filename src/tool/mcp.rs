@@ -137,10 +137,9 @@ impl McpServers {
     /// Explains why no tool of this name exists now. `None` if its server is ready, or if there is no such server.
     pub fn why_missing(&self, tool: &str) -> Option<String> {
         let part = names::server_of(tool)?;
-        let is_meant = |server: &&Server| {
+        let server = self.0.iter().find(|server| {
             &*server.identity.part == part || is_same_server(&server.identity.entry.name, part)
-        };
-        let server = self.0.iter().find(is_meant)?;
+        })?;
         let name = &server.identity.entry.name;
         match server.state().phase {
             ServerPhase::Idle | ServerPhase::Starting => Some(format!(

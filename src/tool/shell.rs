@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
-use self::command_line::CommandLine;
+use self::command_line::{CommandLine, TOOL_AS_PROGRAM};
 use self::job::{JobEnd, JobNotes, JobSandbox, JobSpec, OutputWatcher};
 use self::snapshot::{begin, report_when_done};
 use super::agent::background::BackgroundRole;
@@ -41,9 +41,6 @@ const MAX_LINE: usize = 100 * 1024;
 
 /// Longer than any timeout that a call can ask for.
 const TIMEOUT: Duration = Duration::from_secs(MAX_SECONDS + 10);
-
-/// Programs that models know from Codex, where `apply_patch` is also a command.
-const NO_PROGRAMS: [&str; 2] = ["apply_patch", "applypatch"];
 
 const TITLE: usize = 120;
 
@@ -157,12 +154,8 @@ impl Start {
             return Err(ToolError::arguments(reason));
         }
         let parsed = CommandLine::parse(&line);
-        if NO_PROGRAMS.iter().any(|program| parsed.runs(program)) {
-            return Err(ToolError::Failed(
-                "apply_patch is no program here, so nothing has run. It is a tool: if it is among the tools of the request, \
-                 call it with the patch as `patch`, without a command around it."
-                    .into(),
-            ));
+        if parsed.runs_a_tool() {
+            return Err(ToolError::Failed(TOOL_AS_PROGRAM.into()));
         }
         let stays_inside = stays_inside(&parsed, &target.path, workspace);
         if !target.path.is_dir() {

@@ -213,10 +213,7 @@ impl Actor {
             TurnMessage::Snapshot { reply } => {
                 let _ = reply.send(self.checkpoints.made_snapshot(&self.decider.policy.ancestry));
             }
-            TurnMessage::Check(message) => {
-                let changed = self.checkpoints.take_changed();
-                self.checks.handle(message, &changed, &self.workspace, &mut self.decider);
-            }
+            TurnMessage::Check(message) => self.check(message),
             TurnMessage::InBand { found, reply } => Box::pin(self.in_band(found, reply)).await,
             TurnMessage::Propose { call, proposal, reply } => {
                 let is_cancelled = self.turns.is_cancelled();

@@ -1,4 +1,4 @@
-//! Changes of attributes to what they are already. Editors make them after each write. Changes nothing.
+//! Recognises changes of attributes that have no effect. Editors make such changes after each write.
 
 use rustix::fs::Stat;
 use rustix::io::Errno;
@@ -56,16 +56,18 @@ fn rights(list: &[u8]) -> Option<u32> {
     if entries.len() != 3 || !rest.is_empty() {
         return None;
     }
-    let right = |kind: u16, entry: &[u8; ENTRY_LENGTH]| {
-        let [kind_low, kind_high, right_low, right_high, ..] = *entry;
-        let right = u16::from_le_bytes([right_low, right_high]);
-        (u16::from_le_bytes([kind_low, kind_high]) == kind && right <= 7).then(|| u32::from(right))
-    };
     Some(
         right(OF_OWNER, &entries[0])? << 6
             | right(OF_GROUP, &entries[1])? << 3
             | right(OF_OTHERS, &entries[2])?,
     )
+}
+
+/// The rights of an entry, if it is of this kind.
+fn right(kind: u16, entry: &[u8; ENTRY_LENGTH]) -> Option<u32> {
+    let [kind_low, kind_high, right_low, right_high, ..] = *entry;
+    let right = u16::from_le_bytes([right_low, right_high]);
+    (u16::from_le_bytes([kind_low, kind_high]) == kind && right <= 7).then(|| u32::from(right))
 }
 
 #[cfg(test)]

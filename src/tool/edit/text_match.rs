@@ -12,7 +12,8 @@ use similar::DiffOp;
 use self::adapt::adapt;
 pub(in crate::tool) use self::adapt::diff;
 pub(super) use self::elided::elided;
-use self::fold::{Folded, is_blank};
+use self::fold::{Folded, indent, is_blank};
+pub(super) use self::match_step::MatchStep;
 pub(super) use self::nearest::nearest;
 pub(super) use self::variants::without_prefixes;
 use self::variants::{Variant, elision, variants};
@@ -22,6 +23,7 @@ mod adapt;
 mod elided;
 mod fold;
 mod indentation;
+mod match_step;
 mod nearest;
 mod spacing;
 mod variants;
@@ -41,38 +43,6 @@ const MAX_SHOWN: usize = 5;
 /// Lines that [`lines_now`] shows, and characters of each.
 const MAX_ROWS: usize = 24;
 const MAX_LINE: usize = 160;
-
-/// What a match ignores; a later step ignores what the earlier ones do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum MatchStep {
-    Exact,
-    /// LF or CRLF, and the byte order mark.
-    Endings,
-    /// The form of quotes, dashes and spaces, and blanks at the ends of lines.
-    Characters,
-    /// Blanks at the starts of lines, if they are shifted or in other units.
-    Indentation,
-    /// Blanks within lines, beside a character that ends a word, and outside of quotes.
-    Spacing,
-}
-
-impl MatchStep {
-    /// The steps in their order. Unless `is_exact`, LF and CRLF are equal from the first step on: the text of a
-    /// model that has no CR says nothing about the file's line endings.
-    pub(super) fn all(is_exact: bool) -> impl Iterator<Item = Self> {
-        let steps = [Self::Exact, Self::Endings, Self::Characters, Self::Indentation, Self::Spacing];
-        steps.into_iter().skip(usize::from(!is_exact))
-    }
-
-    pub(super) fn ignored(self) -> Option<&'static str> {
-        match self {
-            Self::Exact | Self::Endings => None,
-            Self::Characters => Some("the form of quotes, dashes and blanks"),
-            Self::Indentation => Some("indentation"),
-            Self::Spacing => Some("blanks within lines"),
-        }
-    }
-}
 
 pub(super) struct Replacement<'a> {
     pub old: Cow<'a, str>,
@@ -269,15 +239,15 @@ impl Document<'_> {
 
     /// True if the lines between two places leave the block that the first place begins and the second is in.
     fn leaves_block(&self, head: &Range<usize>, tail: &Range<usize>) -> bool {
-        let indent_of = |line: &str| line.len() - line.trim_start().len();
-        let line_at = |at: usize| {
-            let start = self.text[..at].rfind('\n').map_or(0, |end| end + 1);
-            self.text[start..].lines().next().unwrap_or_default()
-        };
-        let outer = indent_of(line_at(head.start));
-        let is_block = indent_of(line_at(tail.start)) > outer;
+        let outer = indent(self.line_at(head.start)).len();
+        let is_block = indent(self.line_at(tail.start)).len() > outer;
         let mut between = self.text[head.end..tail.start].lines().filter(|line| !line.trim().is_empty());
-        is_block && between.any(|line| indent_of(line) <= outer)
+        is_block && between.any(|line| indent(line).len() <= outer)
+    }
+
+    fn line_at(&self, at: usize) -> &str {
+        let start = self.text[..at].rfind('\n').map_or(0, |end| end + 1);
+        self.text[start..].lines().next().unwrap_or_default()
     }
 
     fn edited(

@@ -57,10 +57,13 @@ fn is_replace(line: &str) -> bool {
 
 /// The old lines below the line numbers, which the patch does not need.
 fn without_header<'a, 'b>(old: &'a [&'b str]) -> &'a [&'b str] {
-    let is_number = |line: &&&str| line.starts_with(":start_line:") || line.starts_with(":end_line:");
-    let numbers = old.iter().take_while(is_number).count();
+    let numbers = old.iter().take_while(|line| is_line_number(line)).count();
     let has_rule = numbers > 0 && old.get(numbers).is_some_and(|line| line.trim_end() == "-------");
     &old[numbers + usize::from(has_rule)..]
+}
+
+fn is_line_number(line: &str) -> bool {
+    line.starts_with(":start_line:") || line.starts_with(":end_line:")
 }
 
 fn push_hunk(patch: &mut String, old: &[&str], new: &[&str]) {

@@ -1,5 +1,7 @@
 use serde_json::json;
 
+use super::advice::suggestion;
+use super::no_tools::NO_TOOLS;
 use super::*;
 use crate::tool::{Toolset, skill};
 

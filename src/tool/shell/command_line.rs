@@ -27,6 +27,13 @@ use crate::permission::{CommandScope, CommandWord, Commands};
 use crate::platform::Platform;
 use crate::text::{is_unseen, visible};
 
+/// Programs that models know from Codex, where `apply_patch` is also a command.
+const TOOLS_AS_PROGRAMS: [&str; 2] = ["apply_patch", "applypatch"];
+
+/// The answer to a line that runs one of them.
+pub(super) const TOOL_AS_PROGRAM: &str = "apply_patch is no program here, so nothing has run. It is a tool: if it is \
+    among the tools of the request, call it with the patch as `patch`, without a command around it.";
+
 /// Programs that only print: a rule for one allows any arguments, even expanded ones.
 #[rustfmt::skip]
 const SAYING: &[&str] = &[
@@ -144,11 +151,15 @@ impl CommandLine {
         covered.map(|covered| covered.paths).unwrap_or_default()
     }
 
-    /// True if the line runs a program by this name, also through other programs.
-    pub(super) fn runs(&self, program: &str) -> bool {
-        let is_program = |word: Option<&CommandWord>| word == Some(&CommandWord::Text(program.to_owned()));
+    /// True if the line runs a tool of Modegate as if it were a program, also through other programs.
+    pub(super) fn runs_a_tool(&self) -> bool {
+        TOOLS_AS_PROGRAMS.iter().any(|program| self.runs(program))
+    }
+
+    fn runs(&self, program: &str) -> bool {
+        let word = CommandWord::Text(program.to_owned());
         self.text.contains(program)
-            && invoked::invocations(self).commands.iter().any(|command| is_program(command.words.first()))
+            && invoked::invocations(self).commands.iter().any(|command| command.words.first() == Some(&word))
     }
 
     /// True if the exit status may be that of one command of several.

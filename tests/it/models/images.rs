@@ -92,7 +92,11 @@ async fn images_are_left_out_for_good_only_if_the_model_takes_none() {
     let session = client.session().await;
     let answer = look(&mut client, &session, &[GOOD]).await.pop().unwrap();
     assert!(answer["error"]["message"].as_str().unwrap().contains("odd"), "{answer}");
-    assert_eq!(sent(&server), [vec![GOOD], vec![]], "an error without a cause is tried once without the image");
+    assert_eq!(
+        sent(&server),
+        [vec![GOOD], vec![]],
+        "an error without a cause is tried once without the image"
+    );
     client.end().await;
 }
 

@@ -530,7 +530,7 @@ const PARTS: [(&str, &[&str]); 15] = [
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 133] = [
+const PURE: [&str; 136] = [
     "acp",
     "audit",
     "chain",
@@ -568,6 +568,7 @@ const PURE: [&str; 133] = [
     "model/wire/text_messages",
     "model/wire/thought_tags",
     "model/written_call",
+    "model/written_call/harmony",
     "session/turn/repetition",
     "session/turn/non_answer",
     "permission",
@@ -621,10 +622,12 @@ const PURE: [&str; 133] = [
     "store/entry",
     "text",
     "tool/foreign_call",
+    "tool/foreign_call/advice",
     "tool/foreign_call/blocks",
     "tool/foreign_call/convert",
     "tool/foreign_call/no_tools",
     "tool/foreign_call/table",
+    "tool/foreign_call/translation_notes",
     "tool/json_repair",
     "tool/json_repair/python_literal",
     "tool/edit/apply_patch/begin_patch",

@@ -67,7 +67,8 @@ pub(super) fn apply(
         return Err(vec![(0, PlaceFailure::Size)]);
     }
     let document = Document::new(text);
-    let mut image = PatchedText { text, document, starts, is_changed, blocks: Vec::new(), last_place: None, similar: 0 };
+    let mut image =
+        PatchedText { text, document, starts, is_changed, blocks: Vec::new(), last_place: None, similar: 0 };
     let (mut failures, mut ignored) = (Vec::new(), Vec::new());
     let is_removed = |line: &str| hunks.iter().any(|hunk| hunk.old.lines().any(|old| old.trim() == line));
     for (number, hunk) in hunks.iter().enumerate() {
@@ -252,12 +253,10 @@ impl PatchedText<'_> {
                 })
             };
             let start = line.and_then(|line| self.at_line(line, hunk));
-            let is_sure = |start: &usize| {
-                let is_whole = !at_start || !at_end || start + hunk.old.len() == self.text.len();
-                let is_stated = self.start(old_start.saturating_sub(1)) == Some(*start);
-                is_whole && (at_start || !at_end || is_stated || self.occurs_once(hunk))
-            };
-            if let Some(start) = start.filter(is_sure) {
+            if let Some(start) = start
+                && (!(at_start && at_end) || start + hunk.old.len() == self.text.len())
+                && (at_start || !at_end || self.is_end_meant(start, old_start, hunk))
+            {
                 return Some(start);
             }
         } else if old == 0 && self.text.is_empty() && self.blocks.is_empty() {
@@ -272,7 +271,10 @@ impl PatchedText<'_> {
     }
 
     /// Models leave out the context after a change. For `git apply`, a hunk without it belongs at the end of the file.
-    fn occurs_once(&self, hunk: &PatchHunk) -> bool {
+    fn is_end_meant(&self, start: usize, stated_line: usize, hunk: &PatchHunk) -> bool {
+        if self.start(stated_line.saturating_sub(1)) == Some(start) {
+            return true;
+        }
         let places = self.document.find(&replacement(hunk), MatchStep::Exact, |_, _| true, 2);
         places.is_ok_and(|places| places.len() == 1)
     }
@@ -309,8 +311,8 @@ impl PatchedText<'_> {
         let lines: Vec<&str> = self.text[place.clone()].split_inclusive('\n').collect();
         let leading = hunk.leading.min(lines.len());
         let trailing = hunk.trailing.min(lines.len() - leading);
-        let bytes = |lines: &[&str]| lines.iter().map(|line| line.len()).sum::<usize>();
-        place.start + bytes(&lines[..leading])..place.end - bytes(&lines[lines.len() - trailing..])
+        place.start + byte_length(&lines[..leading])
+            ..place.end - byte_length(&lines[lines.len() - trailing..])
     }
 
     /// Where a hunk without line numbers adds its lines: after its anchor, or at the end if it says so.
@@ -411,6 +413,10 @@ impl PatchedText<'_> {
         text.push_str(&self.text[copied..]);
         Ok((text, lines))
     }
+}
+
+fn byte_length(lines: &[&str]) -> usize {
+    lines.iter().map(|line| line.len()).sum()
 }
 
 fn indent_of(line: &str) -> usize {

@@ -6,9 +6,9 @@ use std::ops::Range;
 
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 
-use super::MatchStep;
 use super::fold::{indent, is_blank, plain, split_ending};
 use super::indentation::Indentation;
+use super::match_step::MatchStep;
 use super::spacing;
 use crate::tool::file::text_file::BOM;
 

@@ -37,7 +37,7 @@ const ENDS: [&str; 7] =
     ["unchanged", "the same", "same as before", "as before", "as is", "omitted", "goes here"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Marker {
+enum ElisionKind {
     /// The words say that code is left out.
     Words,
     /// Only dots, or dots around other words: an elision only if it replaces lines.
@@ -47,10 +47,12 @@ enum Marker {
 /// The first line of `new` that stands for lines of `old`, and that `old` does not have itself.
 pub(in crate::tool::edit) fn elided<'a>(old: &str, new: &'a str) -> Option<&'a str> {
     let lines: Vec<&str> = new.lines().collect();
-    let marked: Vec<(usize, Marker)> =
+    let marked: Vec<(usize, ElisionKind)> =
         lines.iter().enumerate().filter_map(|(at, line)| Some((at, marker(line)?))).collect();
-    let is_new = |at: usize| !old.lines().any(|line| line.trim() == lines[at].trim());
-    let marked: Vec<(usize, Marker)> = marked.into_iter().filter(|(at, _)| is_new(*at)).collect();
+    let marked: Vec<(usize, ElisionKind)> = marked
+        .into_iter()
+        .filter(|(at, _)| !old.lines().any(|line| line.trim() == lines[*at].trim()))
+        .collect();
     if marked.is_empty() || old.trim().is_empty() {
         return None;
     }
@@ -60,28 +62,36 @@ pub(in crate::tool::edit) fn elided<'a>(old: &str, new: &'a str) -> Option<&'a s
         .filter(|op| old[op.old_range()].iter().any(|line| !line.trim().is_empty()))
         .filter(|op| matches!(op, DiffOp::Replace { .. }))
         .collect();
-    let replaces = |at: usize| replaced.iter().any(|op| op.new_range().contains(&at));
-    let elided = marked.into_iter().find(|(at, marker)| *marker == Marker::Words || replaces(*at));
+    let elided = marked.into_iter().find(|(at, kind)| {
+        *kind == ElisionKind::Words || replaced.iter().any(|op| op.new_range().contains(at))
+    });
     elided.map(|(at, _)| lines[at].trim())
 }
 
-fn marker(line: &str) -> Option<Marker> {
-    let is_dot = |c: char| matches!(c, '.' | '…' | ' ' | '(' | ')' | '[' | ']');
+fn marker(line: &str) -> Option<ElisionKind> {
     let body = comment(line)?.to_lowercase();
     let words = body.trim_matches(is_dot);
-    let is_dots = |text: &str| text.contains("...") || text.contains('…');
     let (start, end) = body.split_at(body.len() - body.trim_start_matches(is_dot).len());
     let end = &end[end.trim_end_matches(is_dot).len()..];
     let is_about_code = words.split(|c: char| !c.is_alphanumeric()).any(|word| WORDS.contains(&word));
     match (is_dots(start), is_dots(end)) {
-        (true, _) if is_about_code => Some(Marker::Words),
-        (true, true) => Some(Marker::Dots),
-        (true, false) => words.is_empty().then_some(Marker::Dots),
+        (true, _) if is_about_code => Some(ElisionKind::Words),
+        (true, true) => Some(ElisionKind::Dots),
+        (true, false) => words.is_empty().then_some(ElisionKind::Dots),
         (false, is_dotted) => {
             let is_start = STARTS.iter().any(|start| words.starts_with(start));
-            (is_start && (is_dotted || ENDS.iter().any(|end| words.ends_with(end)))).then_some(Marker::Words)
+            (is_start && (is_dotted || ENDS.iter().any(|end| words.ends_with(end))))
+                .then_some(ElisionKind::Words)
         }
     }
+}
+
+fn is_dot(c: char) -> bool {
+    matches!(c, '.' | '…' | ' ' | '(' | ')' | '[' | ']')
+}
+
+fn is_dots(text: &str) -> bool {
+    text.contains("...") || text.contains('…')
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::MatchStep;
+use super::match_step::MatchStep;
 use crate::tool::file::text_file::BOM;
 
 pub(super) struct Folded<'a> {
