@@ -142,6 +142,13 @@ impl Default for Setup {
     }
 }
 
+/// A transport whose messages are never waited for.
+fn already_flushed() -> oneshot::Receiver<()> {
+    let (done, flushed) = oneshot::channel();
+    done.send(()).unwrap();
+    flushed
+}
+
 impl TestClient {
     pub(crate) fn new() -> Self {
         Self::with(Setup::default())
@@ -231,10 +238,8 @@ impl TestClient {
         ));
         let (to_agent, incoming) = mpsc::channel(64);
         let (outgoing, from_agent) = mpsc::channel(256);
-        let (done, flushed) = oneshot::channel();
-        done.send(()).unwrap();
-        let transport = Transport { incoming, outgoing, flushed };
-        let server = RpcServer { transport, agent: Arc::clone(&agent), client, outgoing: end };
+        let agent_end = Transport { incoming, outgoing, flushed: already_flushed() };
+        let server = RpcServer { transport: agent_end, agent: Arc::clone(&agent), client, outgoing: end };
         let server = tokio::spawn(rpc::serve(server, setup.grace, CancellationToken::new()));
         Self {
             dir,

@@ -49,7 +49,7 @@ fn is_autosave_file(name: &str) -> bool {
 /// vim creates and deletes such a file to see whether it may write to the folder.
 fn is_probe_of_vim(name: &str) -> bool {
     let (first, step) = (4913, 123);
-    name.parse().is_ok_and(|number: u32| number >= first && (number - first) % step == 0)
+    name.parse().is_ok_and(|number: u32| number >= first && (number - first).is_multiple_of(step))
 }
 
 fn is_random(rest: &str) -> bool {

@@ -57,15 +57,13 @@ fn rights(list: &[u8]) -> Option<u32> {
         return None;
     }
     Some(
-        right(OF_OWNER, &entries[0])? << 6
-            | right(OF_GROUP, &entries[1])? << 3
-            | right(OF_OTHERS, &entries[2])?,
+        right(OF_OWNER, entries[0])? << 6 | right(OF_GROUP, entries[1])? << 3 | right(OF_OTHERS, entries[2])?,
     )
 }
 
 /// The rights of an entry, if it is of this kind.
-fn right(kind: u16, entry: &[u8; ENTRY_LENGTH]) -> Option<u32> {
-    let [kind_low, kind_high, right_low, right_high, ..] = *entry;
+fn right(kind: u16, entry: [u8; ENTRY_LENGTH]) -> Option<u32> {
+    let [kind_low, kind_high, right_low, right_high, ..] = entry;
     let right = u16::from_le_bytes([right_low, right_high]);
     (u16::from_le_bytes([kind_low, kind_high]) == kind && right <= 7).then(|| u32::from(right))
 }

@@ -18,7 +18,7 @@ pub(super) fn patch(path: &str, text: &str) -> Option<String> {
     if path.trim().is_empty() || path.contains('\n') {
         return None;
     }
-    let mut patch = format!("*** Begin Patch\n*** Update File: {path}\n");
+    let mut begin_patch = format!("*** Begin Patch\n*** Update File: {path}\n");
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
         if line.trim().is_empty() || line.starts_with("```") {
@@ -41,10 +41,10 @@ pub(super) fn patch(path: &str, text: &str) -> Option<String> {
         if old.iter().all(|line| line.trim().is_empty()) || block.iter().any(|line| is_search(line)) {
             return None;
         }
-        push_hunk(&mut patch, old, new);
+        push_hunk(&mut begin_patch, old, new);
     }
-    patch.push_str("*** End Patch\n");
-    Some(patch)
+    begin_patch.push_str("*** End Patch\n");
+    Some(begin_patch)
 }
 
 fn is_search(line: &str) -> bool {
