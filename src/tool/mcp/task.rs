@@ -20,6 +20,7 @@ use super::listing::{self, ListedTool, ToolListing};
 use super::names::ServerIdentity;
 use super::server_event::ServerEvent;
 use crate::process::program::Program;
+use crate::server::ServerTransport;
 
 /// Timeout for a start, including the first list of tools.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -164,22 +165,32 @@ impl ServerTask {
     }
 
     async fn run_connection(&mut self, messages: &mut mpsc::Receiver<ServerMessage>) -> ServerEnding {
-        let mut program: Option<Program> = None;
+        let (started_program, mut program) = watch::channel(None::<Program>);
         let (entry, options, handler) =
             (Arc::clone(&self.server.entry), self.options.clone(), self.handler.clone());
-        let starting = async {
-            let connection =
-                Box::pin(connect(&entry, &options, handler, |started| program = Some(started))).await?;
-            let listing = list(connection.running.peer(), &self.server).await?;
+        let server = self.server.clone();
+        let starting = async move {
+            let note_start = |started| drop(started_program.send_replace(Some(started)));
+            let connection = Box::pin(connect(&entry, &options, handler, note_start)).await?;
+            let listing = list(connection.running.peer(), &server).await?;
             Ok::<_, String>((connection, listing))
         };
+        let mut starting = Box::pin(timeout(START_TIMEOUT, starting));
         let started = tokio::select! {
             biased;
             ending = shutdown(messages) => Err(ending),
-            started = timeout(START_TIMEOUT, starting) => {
-                Ok(started.unwrap_or_else(|_| Err(late_start())))
-            }
+            started = &mut starting => Ok(started.unwrap_or_else(|_| Err(late_start()))),
         };
+        if started.is_err() && matches!(self.server.entry.transport, ServerTransport::Program { .. }) {
+            // A program that is being started is ended, too.
+            tokio::select! {
+                _ = program.wait_for(Option::is_some) => {}
+                _ = &mut starting => {}
+            }
+        }
+        // Closes the input of a program that is ended now.
+        drop(starting);
+        let program = program.borrow().clone();
         match started {
             Ok(Ok((connection, listing))) => {
                 self.failures = 0;
