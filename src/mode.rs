@@ -79,8 +79,7 @@ pub enum ToolList {
     /// Lists only the callable tools.
     #[default]
     Hide,
-    /// Lists all tools and marks the callable ones, so that the provider's prompt cache survives a mode
-    /// change.
+    /// Lists all tools and marks the callable ones: a mode change keeps the provider's prompt cache.
     Mask,
 }
 
