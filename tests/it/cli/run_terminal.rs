@@ -189,7 +189,8 @@ fn shell_inside_has_its_own_jobs() {
     terminal.wait_for("bash");
     terminal.line("PS1='in''side '; set +o emacs");
     terminal.wait_for("inside ");
-    terminal.line("sh -c 'echo started; sleep 60'");
+    // Without a fork, which a stop could interrupt.
+    terminal.line("sh -c 'echo started; exec sleep 60'");
     terminal.wait_for("\nstarted");
     terminal.send("\x1a");
     terminal.wait_for("Stopped");
