@@ -1,4 +1,4 @@
-//! Collects what a call of another agent's tool left to the reader, as advice to the model. Pure.
+//! Collects the names and values that were translated or ignored in a call, as advice to the model. Pure.
 
 use super::SHOWN;
 use crate::text::shorten;

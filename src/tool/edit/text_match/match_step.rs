@@ -1,6 +1,6 @@
 //! The steps in which a text is searched, from exact to loose. Pure.
 
-/// What a match ignores; a later step ignores what the earlier ones do.
+/// The differences that a match ignores. A later step also ignores those of the earlier steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::tool::edit) enum MatchStep {
     Exact,
