@@ -149,20 +149,24 @@ pub(super) fn narrowing_project_file_applies_without_trust() {
     assert!(!output.contains("can do no more"), "{output}");
 }
 
+/// Trusts the project's file.
+fn trust(folder: &Path) {
+    let trusting = Command::new(env!("CARGO_BIN_EXE_modegate"))
+        .arg("trust")
+        .current_dir(folder.join("work"))
+        .env("HOME", folder.join("home"))
+        .env_remove("XDG_CONFIG_HOME")
+        .output();
+    assert!(trusting.unwrap().status.success());
+}
+
 #[test]
 pub(super) fn widening_project_file_applies_only_while_it_is_trusted() {
     let dir = project();
     let file = dir.path().join("work/.modegate/modes.yaml");
     std::fs::write(&file, "default_mode: code\n").unwrap();
     assert!(run(dir.path(), &[]).contains("may only be narrower"));
-    let trust = Command::new(env!("CARGO_BIN_EXE_modegate"))
-        .arg("trust")
-        .current_dir(dir.path().join("work"))
-        .env("HOME", dir.path().join("home"))
-        .env_remove("XDG_CONFIG_HOME")
-        .output()
-        .unwrap();
-    assert!(trust.status.success());
+    trust(dir.path());
     run(dir.path(), &[]);
     assert!(dir.path().join("work/PWNED").exists(), "a trusted file applies like the user's own");
     std::fs::remove_file(dir.path().join("work/PWNED")).unwrap();
@@ -242,14 +246,7 @@ fn checks_of_a_project_run_only_while_its_file_is_trusted() {
     assert!(output.contains("do not run, because you have not trusted the file: evil"), "{output}");
     assert!(!checked.exists() && !output.contains("can do no more than plan mode allows"), "{output}");
     assert!(output.contains("The rule deny shell(touch PWNED)"), "{output}");
-    let trust = Command::new(env!("CARGO_BIN_EXE_modegate"))
-        .arg("trust")
-        .current_dir(dir.path().join("work"))
-        .env("HOME", dir.path().join("home"))
-        .env_remove("XDG_CONFIG_HOME")
-        .output()
-        .unwrap();
-    assert!(trust.status.success());
+    trust(dir.path());
     let pwned = dir.path().join("work/PWNED");
     std::fs::remove_file(&pwned).unwrap();
     run(dir.path(), &["--mode", "code"]);

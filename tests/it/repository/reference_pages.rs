@@ -34,6 +34,22 @@ fn source(file: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// Compares the table of a page that begins with `head` with the generated one, or writes it.
+fn check_table(page: &str, head: &str, table: &str) {
+    let path = root().join(page);
+    let text = fs::read_to_string(&path).unwrap();
+    let start = text.find(head).expect("the page has the table");
+    let end = start + text[start..].find("\n\n").expect("text follows the table") + 1;
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        return fs::write(path, [&text[..start], table, &text[end..]].concat()).unwrap();
+    }
+    assert_eq!(
+        &text[start..end],
+        table,
+        "{page} is out of date: run UPDATE_EXPECT=1 cargo test --test it reference_pages"
+    );
+}
+
 /// A page in Markdown.
 struct Page(String);
 

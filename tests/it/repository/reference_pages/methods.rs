@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::fs;
 use std::sync::Arc;
 
 use jsonrpsee::core::server::Methods;
 use modegate::rpc::{dispatch, v2};
 
-use super::root;
+use super::check_table;
 use crate::support::TestClient;
 
 const HEAD: &str = "| version 1 | version 2 | support | test |\n| --- | --- | --- | --- |\n";
@@ -148,16 +147,5 @@ async fn protocol_page_has_the_methods_of_both_versions() {
     let served_2 = served(&v2::requests(Arc::clone(agent)), &v2::notifications(Arc::clone(agent)));
     assert_eq!(ROWS.iter().filter_map(|row| row.version_1).collect::<BTreeSet<_>>(), served_1);
     assert_eq!(ROWS.iter().filter_map(|row| row.version_2).collect::<BTreeSet<_>>(), served_2);
-    let path = root().join("docs/reference/acp.md");
-    let page = fs::read_to_string(&path).unwrap();
-    let start = page.find("| version 1 | version 2 | support |").expect("the page has the table");
-    let end = start + page[start..].find("\n\n").expect("text follows the table") + 1;
-    if std::env::var_os("UPDATE_EXPECT").is_some() {
-        return fs::write(path, [&page[..start], &table(), &page[end..]].concat()).unwrap();
-    }
-    assert_eq!(
-        page[start..end],
-        table(),
-        "docs/reference/acp.md is out of date: run UPDATE_EXPECT=1 cargo test --test it reference_pages"
-    );
+    check_table("docs/reference/acp.md", "| version 1 | version 2 | support |", &table());
 }
