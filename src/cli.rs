@@ -34,6 +34,7 @@ mod piped;
 mod prompt;
 mod replay;
 mod run;
+mod schema;
 mod scripts;
 mod serve;
 mod sessions;
@@ -211,6 +212,9 @@ enum CliCommand {
     /// Play scripts to a client: for developers of ACP clients, who need an agent with exact behaviour
     #[command(subcommand)]
     Scripts(scripts::ScriptsCommand),
+    /// Print a JSON Schema of a file or of an output
+    #[command(args = [unused::argument("cwd"), unused::argument("store")])]
+    Schema(schema::SchemaArguments),
     /// Print the completion script of a shell: modegate completions bash > ~/.local/share/bash-completion/completions/modegate
     #[command(args = [unused::argument("cwd"), unused::argument("store")])]
     Completions {
@@ -346,6 +350,7 @@ where
         }
         Some(CliCommand::Completions { shell }) => return generated::completions(shell, output),
         Some(CliCommand::Man) => return generated::man(output),
+        Some(CliCommand::Schema(arguments)) => return schema::run(&arguments, output),
         rest => cli.command = rest,
     }
     let mut flags = take_flags(&mut cli);
@@ -385,7 +390,11 @@ where
             }
         }
         Some(
-            CliCommand::Replay(_) | CliCommand::Setup(_) | CliCommand::Completions { .. } | CliCommand::Man,
+            CliCommand::Replay(_)
+            | CliCommand::Setup(_)
+            | CliCommand::Completions { .. }
+            | CliCommand::Man
+            | CliCommand::Schema(_),
         )
         | None => {}
     }

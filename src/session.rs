@@ -20,6 +20,7 @@ use crate::model::catalog::ModelCatalog;
 use crate::model::{Model, ModelId};
 use crate::own_files::OwnFiles;
 use crate::permission::rules::Rules;
+use crate::signing::SigningKey;
 use crate::skill::Skills;
 use crate::store::Store;
 use crate::store::sessions::StoredSession;
@@ -98,6 +99,8 @@ pub struct SessionContext {
     /// `None` if the client sent none when it opened the session.
     pub client_prompt: Option<Arc<ClientPrompt>>,
     pub store: Store,
+    /// Signs the heads of the sessions' chains. `None` without a key.
+    pub signer: Option<Arc<SigningKey>>,
     /// Shared with all other sessions of this user.
     pub file_locks: FileLocks,
     /// Files that no tool changes.

@@ -26,8 +26,9 @@ use crate::store::events::StoredEvent;
 use crate::store::sessions::{OldSession, SessionQuery, StoredSession};
 use crate::store::{Store, StoreLocation, retention};
 use crate::text::counted;
+use print::{SessionDetails, SessionOutput};
 
-mod print;
+pub(super) mod print;
 
 const LISTED: usize = 20;
 
@@ -54,6 +55,9 @@ pub(super) enum SessionsCommand {
     Show {
         /// Id of the session
         id: String,
+        /// Print a JSON object: the session, and the files that each turn changed
+        #[arg(long)]
+        json: bool,
     },
     /// Print all events of a session
     Export {
@@ -136,7 +140,7 @@ pub(super) async fn run(
             }
             for session in &sessions {
                 if json {
-                    writeln!(output, "{}", print::summary(session))?;
+                    writeln!(output, "{}", serde_json::to_string(&SessionOutput::new(session))?)?;
                 } else {
                     print::line(session, all, &mut output)?;
                 }
@@ -145,14 +149,19 @@ pub(super) async fn run(
                 writeln!(errors, "modegate: {more} more; `--limit N` lists them")?;
             }
         }
-        SessionsCommand::Show { id } => {
+        SessionsCommand::Show { id, json } => {
             let store = open_to_read(flags, &environment)?;
             let mut session = find(&store, &id).await?;
             read_modes(std::slice::from_mut(&mut session), flags, &environment);
+            if json {
+                let details = SessionDetails::new(&session, store.changes(&session.id).await?);
+                writeln!(output, "{}", serde_json::to_string(&details)?)?;
+                return Ok(ExitCode::SUCCESS);
+            }
             print::head(&session, &mut output)?;
             let mut changes = store.changes(&session.id).await?;
             let mut turn = 0;
-            each_event(&store, &session, |stored| {
+            each_event(&store, &session.id, |stored| {
                 if stored.turn != turn {
                     print::changed(changes.remove(&turn), &session.cwd, &mut output)?;
                     turn = stored.turn;
@@ -171,7 +180,7 @@ pub(super) async fn run(
             if format == ExportFormat::Markdown {
                 print::title(&session, &mut output)?;
             }
-            each_event(&store, &session, |stored| match format {
+            each_event(&store, &session.id, |stored| match format {
                 ExportFormat::Markdown => print::markdown(stored, &mut output),
                 ExportFormat::Jsonl => print::json_line(stored, &mut output),
             })
@@ -331,18 +340,29 @@ fn read_modes(sessions: &mut [StoredSession], flags: &Flags, environment: &Envir
 
 async fn each_event(
     store: &Store,
-    session: &StoredSession,
+    session: &SessionId,
     mut show: impl FnMut(&StoredEvent) -> std::io::Result<()>,
 ) -> anyhow::Result<()> {
     let mut from = 0;
     loop {
-        let page = store.events(&session.id, from, PAGE).await?;
+        let page = store.events(session, from, PAGE).await?;
         let Some(last) = page.last() else { return Ok(()) };
         from = last.seq + 1;
         for stored in &page {
             show(stored)?;
         }
     }
+}
+
+/// Returns the events of a session as `modegate sessions export` writes them.
+pub(super) async fn events(store: &Store, session: &SessionId) -> anyhow::Result<Vec<serde_json::Value>> {
+    let mut events = Vec::new();
+    let collect = |stored: &StoredEvent| {
+        events.push(print::event(stored));
+        Ok(())
+    };
+    each_event(store, session, collect).await?;
+    Ok(events)
 }
 
 /// Without `ask`, there is no question.

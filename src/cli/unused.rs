@@ -40,6 +40,7 @@ pub(super) fn option_of(cli: &Cli, matches: &ArgMatches) -> Option<String> {
         CliCommand::Scripts(_) => ("scripts", &[]),
         CliCommand::Completions { .. } => ("completions", &[]),
         CliCommand::Man => ("man", &[]),
+        CliCommand::Schema(_) => ("schema", &[]),
     };
     let command = Cli::command();
     let given = command.get_arguments().filter(|argument| {

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::environment::Environment;
+use super::evidence_key::{self, EvidenceSettings};
 use super::policies::Policies;
-use super::{Config, Flags, commands, location, real_working_folder, scratch_folder, user_file};
+use super::{Config, Flags, commands, places::location, real_working_folder, scratch_folder, user_file};
 use crate::model::ModelId;
 use crate::model::catalog::PROVIDERS;
 use crate::process;
@@ -66,6 +67,7 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
         add("modes", modes(cwd, environment));
     }
     add("store", store(flags, environment));
+    add("audit log", signatures(file.evidence.as_ref(), environment));
     let support = sandbox::support();
     match support.missing() {
         None => add("kernel", CheckState::Fine(support.to_string())),
@@ -130,6 +132,17 @@ fn settings(environment: &Environment, error: Option<&anyhow::Error>) -> CheckSt
         return CheckState::Note(format!("none in {}", folder.display()));
     }
     CheckState::Fine(existing.join(", "))
+}
+
+fn signatures(settings: Option<&EvidenceSettings>, environment: &Environment) -> CheckState {
+    match evidence_key::existing(settings.unwrap_or(&EvidenceSettings::default()), environment) {
+        Ok(Some(key)) => CheckState::Fine(format!("signed with {}", key.public())),
+        Ok(None) => CheckState::Note("not signed".into()),
+        Err(error) => CheckState::wrong(
+            format!("{error:#}"),
+            "fix the file, or remove it: the next signature creates a key",
+        ),
+    }
 }
 
 /// Security: lists the variables, never the keys.

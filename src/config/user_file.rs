@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
+use super::evidence_key::EvidenceSettings;
 use crate::bounded_file;
 use crate::http::fetch_client::{AllowedHost, FetchClient};
 use crate::mode::ToolList;
@@ -55,6 +56,9 @@ pub struct UserFile {
     /// Session store.
     #[serde(default)]
     pub store: Option<StoreSettings>,
+    /// Signatures of audit logs.
+    #[serde(default)]
+    pub evidence: Option<EvidenceSettings>,
     /// The panel of `modegate run`.
     #[serde(default)]
     pub run: Option<RunSettings>,
@@ -270,6 +274,7 @@ fn merge(own: UserFile, made: UserFile) -> UserFile {
         tool_list: own.tool_list.or(made.tool_list),
         shell: own.shell.or(made.shell),
         fetch: own.fetch.or(made.fetch),
+        evidence: own.evidence.or(made.evidence),
         run: own.run.or(made.run),
         steering: own.steering.or(made.steering),
         require_checks: own.require_checks.or(made.require_checks),
@@ -329,7 +334,7 @@ fn check_url(provider: &str, url: Option<&str>) -> anyhow::Result<()> {
     }
 }
 
-fn check_private(path: &Path) -> anyhow::Result<()> {
+pub(super) fn check_private(path: &Path) -> anyhow::Result<()> {
     if let Some(mode) = others_rights(path)? {
         bail!(
             "{} contains a key and is readable by others (mode {mode:o}): run chmod 600 on it",

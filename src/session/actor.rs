@@ -256,7 +256,7 @@ impl Actor {
             }
             Origin::Copy(stored) => {
                 // The hash chain of the copy starts here.
-                self.decider.log.continue_after(stored.turns);
+                self.decider.log.continue_turns_after(stored.turns);
                 restore::post_mode_change(None, ModeSource::Fork, &mut self.decider);
                 self.restore(&stored, ModeSource::Fork).await?;
             }
@@ -266,7 +266,7 @@ impl Actor {
 
     async fn restore(&mut self, stored: &StoredSession, source: ModeSource) -> Result<(), StoreError> {
         let Self { workspace, decider, models, notes, .. } = self;
-        decider.log.continue_after(stored.turns);
+        decider.log.continue_turns_after(stored.turns);
         models.restore(stored.chosen.as_ref(), &decider.policy, notes);
         let restored = restore::restore(stored, source, workspace, decider, notes).await?;
         self.external_agent.resume(restored.events, restored.retained_context, restored.mode_to_restore);

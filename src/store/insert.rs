@@ -11,6 +11,7 @@ use super::sql::execute;
 use super::{ChangeReason, DenialRow, ModeChange, Row, body, checkpoint, intent};
 use crate::chain::Link;
 use crate::event::SessionEvent;
+use crate::signing::SignedHead;
 
 /// Existing sessions, answers, texts and intents are not written again.
 pub(super) fn insert(connection: &Connection, row: &Row, owner: &StoreOwner) -> rusqlite::Result<()> {
@@ -74,6 +75,12 @@ pub(super) fn insert(connection: &Connection, row: &Row, owner: &StoreOwner) -> 
             params![&*session.0, server],
         ),
         Row::Link { session, link } => insert_link(connection, &session.0, link),
+        Row::SignedHead { session, head: SignedHead { length, hash, at, signature } } => execute(
+            connection,
+            "INSERT OR IGNORE INTO signed_heads (session_id, length, hash, at, key, signature) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            params![&*session.0, length.cast_signed(), hash, at, signature.key.to_string(), signature.value],
+        ),
         Row::Changes { session, turn, changes } => checkpoint::insert(connection, session, *turn, changes),
         Row::Intent { session, turn, intent } => intent::insert(connection, session, *turn, intent),
         Row::Release { session } => execute(

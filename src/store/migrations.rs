@@ -26,7 +26,7 @@ const INCREMENTAL: i64 = 2;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Migrations in order. Never edit a released one; add another.
-pub(super) const MIGRATIONS: [&str; 10] = [
+pub(super) const MIGRATIONS: [&str; 11] = [
     "
     CREATE TABLE sessions (
         id TEXT PRIMARY KEY,
@@ -188,6 +188,17 @@ pub(super) const MIGRATIONS: [&str; 10] = [
     CREATE INDEX sessions_listed_by_agent ON sessions (agent, updated_at, id)
         WHERE parent IS NULL AND state IS NULL;
     CREATE INDEX sessions_by_state ON sessions (state) WHERE state IS NOT NULL;
+",
+    "
+    CREATE TABLE signed_heads (
+        session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+        length INTEGER NOT NULL,
+        hash TEXT NOT NULL,
+        at INTEGER NOT NULL,
+        key TEXT NOT NULL,
+        signature TEXT NOT NULL,
+        PRIMARY KEY (session_id, length, key)
+    ) WITHOUT ROWID;
 ",
 ];
 

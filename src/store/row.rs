@@ -8,6 +8,7 @@ use crate::acp::{SessionId, SessionModeId, ToolCallId};
 use crate::chain::Link;
 use crate::event::SessionEvent;
 use crate::mode::ModeText;
+use crate::signing::SignedHead;
 use crate::workspace::{Changes, Intent};
 
 /// A row. `at` is in milliseconds since 1970, `turn` is 0 before the first turn, and `link` is the chain
@@ -65,6 +66,10 @@ pub enum Row {
     Link {
         session: SessionId,
         link: Link,
+    },
+    SignedHead {
+        session: SessionId,
+        head: SignedHead,
     },
     Changes {
         session: SessionId,

@@ -17,10 +17,11 @@ use crate::platform::files::create_private_folders;
 
 /// Each table, with the columns in whose order it is read. Sessions come first, because rows of others belong to
 /// them.
-const TABLES: [(&str, &str); 12] = [
+const TABLES: [(&str, &str); 13] = [
     ("sessions", "rowid"),
     ("events", "session_id, seq"),
     ("chain", "session_id, number"),
+    ("signed_heads", "session_id, length, key"),
     ("mode_changes", "id"),
     ("denials", "id"),
     ("grants", "id"),

@@ -1,6 +1,8 @@
 //! The command line and headless runs, with the built binary.
 
 mod agents;
+#[cfg(unix)]
+mod evidence;
 mod generated;
 mod headless;
 #[cfg(target_os = "linux")]
@@ -24,6 +26,7 @@ mod run_panel;
 mod run_terminal;
 #[cfg(target_os = "linux")]
 mod run_undo;
+mod schemas;
 mod scripts;
 mod sessions;
 mod tutorial;

@@ -178,6 +178,7 @@ impl TestClient {
             fallback_ceiling: None,
             tools: setup.tools.with_memories(&memories),
             exits: setup.exits,
+            signer: None,
             refuses_unrecorded: false,
             steering: setup.steering,
             model: setup.model.unwrap_or_else(|| Arc::new(model.clone())),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
-const LAYERS: [(&str, &[&str]); 83] = [
+const LAYERS: [(&str, &[&str]); 85] = [
     ("acp", &[]),
     (
         "agent",
@@ -33,7 +33,7 @@ const LAYERS: [(&str, &[&str]); 83] = [
             "workspace",
         ],
     ),
-    ("audit", &["chain", "ids", "mode", "permission", "store"]),
+    ("audit", &["chain", "ids", "mode", "permission", "signing", "store"]),
     ("bounded_file", &[]),
     ("busy", &[]),
     ("chain", &["ids"]),
@@ -44,6 +44,7 @@ const LAYERS: [(&str, &[&str]); 83] = [
     ("conversation", &["acp", "agents", "bounded_file", "checks", "client", "event", "git_folder", "skill"]),
     ("conversation/mode_switch", &["yaml_error"]),
     ("error", &["acp"]),
+    ("evidence_bundle", &["ids", "signing", "store"]),
     ("event", &["acp", "conversation/content", "model"]),
     ("file_lock", &["kernel"]),
     ("front_matter", &[]),
@@ -151,6 +152,7 @@ const LAYERS: [(&str, &[&str]); 83] = [
     ("conversation/neutralise", &[]),
     ("conversation/prompt_block", &["acp", "conversation", "model"]),
     ("conversation/reminder", &["acp", "conversation", "mode", "model", "permission"]),
+    ("signing", &["chain"]),
     ("skill", &["front_matter", "yaml_error"]),
     (
         "store",
@@ -165,6 +167,7 @@ const LAYERS: [(&str, &[&str]); 83] = [
             "model",
             "path_bytes",
             "permission",
+            "signing",
             "workspace",
         ],
     ),
@@ -342,6 +345,7 @@ const CLI: &[&str] = &[
     "config",
     "conversation/content",
     "event",
+    "evidence_bundle",
     "headless",
     "ids",
     "mode",
@@ -353,6 +357,7 @@ const CLI: &[&str] = &[
     "rpc",
     "server",
     "session",
+    "signing",
     "skill",
     "store",
     "terminal_host",
@@ -387,6 +392,7 @@ const CONFIG: &[&str] = &[
     "sandbox",
     "server",
     "session",
+    "signing",
     "skill",
     "store",
     "tool",
@@ -444,6 +450,7 @@ const SESSION: &[&str] = &[
     "process",
     "agents",
     "server",
+    "signing",
     "skill",
     "store",
     "tool",
@@ -530,13 +537,16 @@ const PARTS: [(&str, &[&str]); 15] = [
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 136] = [
+const PURE: [&str; 139] = [
     "acp",
     "audit",
+    "audit/signatures",
     "chain",
     "checks",
     "checks/findings",
     "event",
+    "evidence_bundle",
+    "session/event_log/chain_end",
     "front_matter",
     "external_agent/client/requests",
     "external_agent/client/content",
@@ -674,7 +684,7 @@ const LIBRARIES: [(&str, &[&str]); 42] = [
     ("agent_client_protocol_schema", &["acp"]),
     ("anyhow", &["main", "cli", "config", "headless", "terminal_run"]),
     ("jiff", &["ids", "model/remote", "conversation/system_prompt"]),
-    ("base64", &["image_scaling", "rpc/v2/updates", "tool/file/picture"]),
+    ("base64", &["image_scaling", "rpc/v2/updates", "signing", "tool/file/picture"]),
     (
         "memchr",
         &[
@@ -692,12 +702,14 @@ const LIBRARIES: [(&str, &[&str]); 42] = [
     ("ratatui_core", &["terminal_host/panel"]),
     ("reqwest", &["http"]),
     ("rpassword", &["cli/setup"]),
-    ("rustls", &["http"]),
+    ("rustls", &["http", "signing"]),
     (
         "secrecy",
         &[
             "http",
             "model",
+            "signing",
+            "signing",
             "config",
             "cli/setup",
             "process",
@@ -751,7 +763,7 @@ const LIBRARIES: [(&str, &[&str]); 42] = [
     ("percent_encoding", &["permission/address", "permission/address_pattern", "platform"]),
     ("rusqlite", &["store"]),
     ("icu_normalizer", &["platform"]),
-    ("ring", &["ids", "http"]),
+    ("ring", &["ids", "http", "signing"]),
     (
         "serde_saphyr",
         &[
