@@ -134,9 +134,10 @@ pub(super) async fn run(
             bail!("--export writes sessions of the store, and {name} is a file");
         }
         let id = &audited.evidence.session.id;
-        let events = match arguments.with_events {
-            true => Some(events(&open_to_read(flags, environment)?, id).await?),
-            false => None,
+        let events = if arguments.with_events {
+            Some(events(&open_to_read(flags, environment)?, id).await?)
+        } else {
+            None
         };
         export(audited.evidence.clone(), events, &own_key(environment)?, file)?;
     }

@@ -13,8 +13,10 @@ use super::sessions::print::{SessionDetails, SessionOutput};
 use crate::config::user_file::UserFile;
 use crate::policy::ModeFile;
 
-/// The schemas, each with its name and what it describes.
-const SCHEMAS: &[(&str, &str, fn() -> Schema)] = &[
+/// Name of a schema, what it describes, and the schema.
+type NamedSchema = (&'static str, &'static str, fn() -> Schema);
+
+const SCHEMAS: &[NamedSchema] = &[
     ("audit", "output of `modegate audit SESSION --json`", || schema_for!(AuditOutput)),
     ("config", "the file config.yaml", || schema_for!(UserFile)),
     #[cfg(target_os = "linux")]

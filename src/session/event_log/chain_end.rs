@@ -58,7 +58,7 @@ impl ChainEnd {
     /// Signs the head, unless it was signed before. `now` is in milliseconds since 1970.
     pub(super) fn sign(&mut self, session: &SessionId, now: impl FnOnce() -> i64) -> Option<SignedHead> {
         let signer = self.signer.as_ref()?;
-        let signed = std::mem::replace(&mut self.signed, self.head.length);
-        (signed != self.head.length).then(|| signer.sign_head(&session.0, &self.head, now()))
+        let before = std::mem::replace(&mut self.signed, self.head.length);
+        (before != self.head.length).then(|| signer.sign_head(&session.0, &self.head, now()))
     }
 }
