@@ -123,7 +123,7 @@ def comparable(folder):
 
 def leftovers(out):
     """Files of attempts that a finished fleet must not leave."""
-    return [str(path.relative_to(out)) for name in (".claims", ".staging", ".replaced")
+    return [str(path.relative_to(out)) for name in (".leases", ".staging", ".replaced")
             for path in (out / name).rglob("*")]
 
 
