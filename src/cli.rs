@@ -33,6 +33,7 @@ mod permissions;
 mod piped;
 mod prompt;
 mod replay;
+mod report;
 mod run;
 mod schema;
 mod scripts;
@@ -183,6 +184,8 @@ enum CliCommand {
     /// List, show, export and delete sessions, change their mode, and undo turns
     #[command(subcommand)]
     Sessions(sessions::SessionsCommand),
+    /// Write a session as one page of HTML: modes, turns, calls with their decisions, changes and tokens
+    Report(report::ReportArguments),
     /// Check the session store, save what can be read of a damaged one, or set it aside
     #[command(subcommand, after_help = STORE_CODES, arg = unused::argument("cwd"))]
     Store(store::StoreAction),
@@ -204,7 +207,7 @@ enum CliCommand {
     #[command(after_help = MODE_CODES, args = [unused::argument("cwd"), unused::argument("store")])]
     Mode(mode::ModeArguments),
     /// Verify a session's audit log and that each call was allowed
-    #[command(after_help = AUDIT_CODES, arg = unused::argument("cwd"))]
+    #[command(after_help = AUDIT_CODES)]
     Audit(audit::AuditArguments),
     /// Check settings, keys, the session store, the kernel and commands
     #[command(after_help = DOCTOR_CODES)]
@@ -371,6 +374,7 @@ where
             return mcp::run(action, &flags, &environment, CliStreams { input, input_kind, output, errors })
                 .await;
         }
+        Some(CliCommand::Report(asked)) => return report::run(asked, &flags, &environment, output).await,
         Some(CliCommand::Audit(asked)) => return audit::run(asked, &flags, &environment, output).await,
         Some(CliCommand::Permissions(ask)) => return permissions::run(ask, &flags, &environment, output),
         Some(CliCommand::Trust { file }) => return modes::trust(file, &flags, &environment, output),

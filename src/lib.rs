@@ -53,6 +53,7 @@ pub mod permission;
 pub mod platform;
 pub mod policy;
 pub mod process;
+pub mod report;
 pub mod rpc;
 pub mod sandbox;
 pub mod server;

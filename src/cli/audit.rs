@@ -155,7 +155,7 @@ fn own_key(environment: &Environment) -> anyhow::Result<SigningKey> {
 
 async fn from_store(part: &str, flags: &Flags, environment: &Environment) -> anyhow::Result<Audited> {
     let store = open_to_read(flags, environment)?;
-    let id: SessionId = find(&store, part).await?.id;
+    let id: SessionId = find(&store, &config::working_folder(flags)?, part).await?.id;
     let evidence = store.evidence(&id).await?.context("the session is gone")?;
     Ok(Audited { evidence, file: None })
 }

@@ -148,7 +148,7 @@ async fn run_prompt<O: Write, E: Write>(
             let agent = host.wrapped.as_ref().map(|agent| agent.id.clone());
             Some(sessions::newest(&context.store, cwd.clone(), agent).await?)
         }
-        Which::Stored(part) => Some(sessions::to_resume(&context.store, &part).await?),
+        Which::Stored(part) => Some(sessions::to_resume(&context.store, &cwd, &part).await?),
     };
     let wanted_mode = first.mode.clone();
     let store = context.store.clone();

@@ -14,6 +14,7 @@ mod headless_progress;
 mod modes;
 mod modes_import;
 mod permissions;
+mod report;
 #[cfg(target_os = "linux")]
 pub(crate) mod run;
 #[cfg(target_os = "linux")]

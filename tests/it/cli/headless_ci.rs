@@ -181,7 +181,8 @@ impl RunnerFolders {
             fs::create_dir(dir.path().join(name)).unwrap();
         }
         let write = call("1", "write_file", &json!({ "path": "new.txt", "content": "x\n" }));
-        let model = script(&dir.path().join("runner"), &[&[write], &[json!({ "text": "This is the answer." })]]);
+        let model =
+            script(&dir.path().join("runner"), &[&[write], &[json!({ "text": "This is the answer." })]]);
         let job = Self { dir, model };
         let git = "git -c user.name=a -c user.email=a@b.c commit -q -m one --allow-empty";
         job.run(&format!("git init -q && {git} && echo a > a && git add a && {git}"), &BTreeMap::new());
@@ -258,7 +259,8 @@ fn steps_of_the_example_workflow_run() {
     for (name, job) in workflow.jobs {
         let runner = RunnerFolders::new();
         runner.make_release();
-        let is_ours = |step: &&WorkflowStep| step.uses.as_ref().is_some_and(|it| it.contains("packaging/action"));
+        let is_ours =
+            |step: &&WorkflowStep| step.uses.as_ref().is_some_and(|it| it.contains("packaging/action"));
         assert_eq!(job.steps.iter().filter(is_ours).count(), 1, "{name} uses the action");
         for step in &job.steps {
             match &step.run {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
-const LAYERS: [(&str, &[&str]); 85] = [
+const LAYERS: [(&str, &[&str]); 86] = [
     ("acp", &[]),
     (
         "agent",
@@ -137,6 +137,7 @@ const LAYERS: [(&str, &[&str]); 85] = [
     ("path_bytes", &[]),
     ("process", &["folder_removal", "git_folder", "kernel", "sandbox", "supervisor"]),
     ("agents", &["external_agent/definition", "mode", "model"]),
+    ("report", &["acp", "audit", "conversation/content", "event", "ids", "model", "store", "workspace"]),
     ("rpc", &["acp", "agent", "client", "conversation", "error", "json_rpc", "session", "transport"]),
     ("sandbox", &["kernel"]),
     ("server", &["acp", "permission"]),
@@ -354,6 +355,7 @@ const CLI: &[&str] = &[
     "policy",
     "process",
     "agents",
+    "report",
     "rpc",
     "server",
     "session",
@@ -537,7 +539,7 @@ const PARTS: [(&str, &[&str]); 15] = [
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 139] = [
+const PURE: [&str; 145] = [
     "acp",
     "audit",
     "audit/signatures",
@@ -546,6 +548,12 @@ const PURE: [&str; 139] = [
     "checks/findings",
     "event",
     "evidence_bundle",
+    "report",
+    "report/comparison",
+    "report/html",
+    "report/plots",
+    "report/steps",
+    "report/turns",
     "session/event_log/chain_end",
     "front_matter",
     "external_agent/client/requests",
