@@ -74,7 +74,7 @@ class Trial:
     def __init__(self, options):
         self.folder = Path(tempfile.mkdtemp(prefix="fleet-", dir=options.folder))
         self.tasks = fixture.make_tasks(self.folder, options.tasks, 20)
-        self.log = self.folder / "starts.txt"
+        self.log, self.real_binary = self.folder / "starts.txt", options.binary
         self.binary = fixture.logging_binary(self.folder / "modegate", options.binary, self.log)
 
     def start(self, cluster, name):
@@ -89,7 +89,7 @@ class Trial:
                                 stdout=subprocess.PIPE, stderr=open(self.folder / f"{name}.txt", "w"), text=True)
 
     def results(self, name):
-        return {task["id"]: fixture.comparable(self.folder / name / task["id"]) for task in self.tasks}
+        return {task["id"]: fixture.comparable(self.folder / name / task["id"], self.real_binary) for task in self.tasks}
 
     def runs_below(self, raylet):
         """The Modegates that a node runs now."""
@@ -208,7 +208,9 @@ def main():
     python = python_with_ray(options.folder)
     if Path(sys.executable) != python:
         # This program again, with Ray. Its workers read the same variables.
-        environment = os.environ | {"FLEET_DIR": str(options.folder), "RAY_USAGE_STATS_ENABLED": "0"}
+        home = options.folder / "home"
+        home.mkdir(exist_ok=True)
+        environment = os.environ | {"FLEET_DIR": str(options.folder), "HOME": str(home), "RAY_USAGE_STATS_ENABLED": "0"}
         sys.exit(subprocess.run([python, *sys.argv], env=environment).returncode)
     if options.scheduler:
         print(json.dumps(time_scheduler(options.scheduler)))

@@ -109,7 +109,8 @@ def free_ports(count):
 def run_array(slurm, folder, tasks, binary):
     """Submits the array, stops the first task while it runs, and waits for the end. Returns the seconds."""
     log = folder / "starts.txt"
-    variables = {"RUN_TASK": str(fixture.FLEET / "run_task"), "XDG_STATE_HOME": str(folder / "node"),
+    (folder / "home").mkdir()
+    variables = {"HOME": str(folder / "home"), "RUN_TASK": str(fixture.FLEET / "run_task"), "XDG_STATE_HOME": str(folder / "node"),
                  "MODEGATE": str(fixture.logging_binary(folder / "modegate", binary, log))}
     slurm.environment |= variables
     started = time.monotonic()
