@@ -118,7 +118,7 @@ def time_one_node(trial, slots):
     cluster.shutdown()
     check(fleet.returncode == 0, f"{slots} slots: all tasks ended with 0", summary)
     size = [sum(path.stat().st_size for path in trial.folder.glob(f"one-node-{slots}/*/{name}"))
-            for name in ("store.db", "*")]
+            for name in ("store.db.gz", "*")]
     return {"slots": slots, "tasks": len(trial.tasks), "seconds": round(seconds, 1), "load_before": before,
             "load_after": os.getloadavg()[0], "store_bytes_per_task": size[0] // len(trial.tasks),
             "bytes_per_task": size[1] // len(trial.tasks)}
