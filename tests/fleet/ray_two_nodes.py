@@ -6,8 +6,9 @@
 BINARY is target/debug/modegate by default. Ray is installed from PyPI into a virtual environment below $FLEET_DIR
 (default: a temporary folder). Afterwards nothing needs the network. First the tasks run on one node, once for each
 number of slots, with the times; then on two nodes with two slots each, one of which is killed in the middle, while its
-Modegates run. Each task has to have one result, equal to that of the first run, and no process may be left. Exits with
-1 otherwise.
+Modegates run. Each task has to have one result, equal to that of the first run, and no process may be left. Then
+plans are made, two of three are accepted, and the accepted ones are carried out; all tables are Parquet. Exits with 1
+if anything is not as it has to be.
 
     tests/fleet/ray_two_nodes.py --scheduler N
 
@@ -28,7 +29,7 @@ sys.dont_write_bytecode = True
 
 import fixture
 
-RAY = ["ray==2.60.0"]
+RAY = ["ray==2.60.0", "pyarrow==26.0.1"]
 OBJECT_STORE = 80 * 1024 * 1024  # The least that Ray accepts is 75 MiB.
 
 
@@ -63,7 +64,7 @@ def python_with_ray(folder):
     python = folder / "ray/bin/python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", folder / "ray"], check=True)
-    if subprocess.run([python, "-c", "import ray"], capture_output=True).returncode:
+    if subprocess.run([python, "-c", "import pyarrow, ray"], capture_output=True).returncode:
         subprocess.run([python, "-m", "pip", "install", "--quiet", *RAY], check=True)
     return python
 
@@ -74,7 +75,7 @@ class Trial:
     def __init__(self, options):
         self.folder = Path(tempfile.mkdtemp(prefix="fleet-", dir=options.folder))
         self.tasks = fixture.make_tasks(self.folder, options.tasks, 20)
-        self.log = self.folder / "starts.txt"
+        self.log, self.real_binary = self.folder / "starts.txt", options.binary
         self.binary = fixture.logging_binary(self.folder / "modegate", options.binary, self.log)
 
     def start(self, cluster, name):
@@ -89,7 +90,15 @@ class Trial:
                                 stdout=subprocess.PIPE, stderr=open(self.folder / f"{name}.txt", "w"), text=True)
 
     def results(self, name):
-        return {task["id"]: fixture.comparable(self.folder / name / task["id"]) for task in self.tasks}
+        return {task["id"]: fixture.comparable(self.folder / name / task["id"], self.real_binary) for task in self.tasks}
+
+    def step(self, cluster, step, *arguments):
+        """Runs a step of fleet.py on a cluster. Returns its end."""
+        command = [sys.executable, fixture.FLEET / "fleet.py", step, *arguments]
+        if step != "review":
+            command += ["--work", self.folder / "work", "--binary", self.binary, "--address", cluster.address]
+        environment = os.environ | {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+        return subprocess.run(list(map(str, command)), capture_output=True, text=True, env=environment)
 
     def runs_below(self, raylet):
         """The Modegates that a node runs now."""
@@ -118,7 +127,7 @@ def time_one_node(trial, slots):
     cluster.shutdown()
     check(fleet.returncode == 0, f"{slots} slots: all tasks ended with 0", summary)
     size = [sum(path.stat().st_size for path in trial.folder.glob(f"one-node-{slots}/*/{name}"))
-            for name in ("store.db", "*")]
+            for name in ("store.db.gz", "*")]
     return {"slots": slots, "tasks": len(trial.tasks), "seconds": round(seconds, 1), "load_before": before,
             "load_after": os.getloadavg()[0], "store_bytes_per_task": size[0] // len(trial.tasks),
             "bytes_per_task": size[1] // len(trial.tasks)}
@@ -148,6 +157,36 @@ def kill_a_node(trial):
     check(fleet.returncode == 0, "two nodes, one killed: all tasks ended with 0", summary)
     return {"ended_before_the_kill": at, "interrupted": len(interrupted), "seconds_until_they_ended": round(ended, 2),
             "seconds": round(seconds, 1), "seconds_after_the_kill": round(started + seconds - killed, 1)}
+
+
+def plan_review_code(trial):
+    """Plans three tasks, accepts two, and carries them out. The tables are Parquet."""
+    import pyarrow.parquet
+    folder = trial.folder
+    tasks = []
+    for name in ("first", "second", "third"):
+        replies = [[fixture.call("switch_mode", mode="code", plan=f"1. Write {name}.txt.")], [{"text": "No."}]]
+        tasks.append(trial.tasks[0] | {"id": name, "mode": "plan", "prompt": f"write {name}.txt",
+                                       "model": fixture.write_script(folder / f"scripts/{name}.jsonl", *replies)})
+    table, review = folder / "plan.parquet", folder / "review"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(tasks), table)
+    cluster, _ = make_cluster(2)
+    done = trial.step(cluster, "plan", table, "--out", folder / "plans", "--allow-temporary")
+    check(done.returncode == 0, "plans are made", done.stderr)
+    done = trial.step(cluster, "review", table, "--out", folder / "plans", review)
+    check("3 plans to accept" in done.stdout, "plans are written for review", done.stderr)
+    rows = (review / "review.csv").read_text()
+    (review / "review.csv").write_text(rows.replace("first,,", "first,yes,").replace("third,,", "third,yes,"))
+    for name in ("first", "third"):
+        fixture.write_script(folder / f"scripts/{name}.jsonl",
+                             [fixture.call("write_file", path=f"{name}.txt", content="x")], [{"text": "Done."}])
+    done = trial.step(cluster, "code", table, "--review", review, "--out", folder / "coded", "--results",
+                      folder / "results.parquet", "--allow-temporary")
+    cluster.shutdown()
+    check(done.returncode == 0, "accepted plans are carried out", done.stderr)
+    rows = pyarrow.parquet.read_table(folder / "results.parquet").to_pylist()
+    results = [(row["id"], row["mode"], row["exit_code"], row["changed_files"], row["audit_valid"]) for row in rows]
+    check(results == [("first", "code", 0, 1, True), ("third", "code", 0, 1, True)], "and no others", results)
 
 
 failures = []
@@ -208,7 +247,9 @@ def main():
     python = python_with_ray(options.folder)
     if Path(sys.executable) != python:
         # This program again, with Ray. Its workers read the same variables.
-        environment = os.environ | {"FLEET_DIR": str(options.folder), "RAY_USAGE_STATS_ENABLED": "0"}
+        home = options.folder / "home"
+        home.mkdir(exist_ok=True)
+        environment = os.environ | {"FLEET_DIR": str(options.folder), "HOME": str(home), "RAY_USAGE_STATS_ENABLED": "0"}
         sys.exit(subprocess.run([python, *sys.argv], env=environment).returncode)
     if options.scheduler:
         print(json.dumps(time_scheduler(options.scheduler)))
@@ -219,6 +260,7 @@ def main():
     expected = trial.results(f"one-node-{figures[0]['slots']}")
     killed = kill_a_node(trial)
     killed |= check_once(trial, expected)
+    plan_review_code(trial)
     for figure in [*figures, killed]:
         print(json.dumps(figure))
     if options.json:
