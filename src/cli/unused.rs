@@ -33,6 +33,7 @@ pub(super) fn option_of(cli: &Cli, matches: &ArgMatches) -> Option<String> {
         CliCommand::Doctor(_) => ("doctor", &["--cwd", "--store"]),
         CliCommand::Audit(_) => ("audit", &["--store"]),
         CliCommand::Permissions(_) => ("permissions", &["--cwd"]),
+        CliCommand::Policy(_) => ("policy", &["--cwd"]),
         CliCommand::Trust { .. } => ("trust", &["--cwd"]),
         CliCommand::Skills(_) => ("skills", &["--cwd"]),
         CliCommand::Mcp(_) => ("mcp", &["--cwd"]),

@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::environment::Environment;
+use super::managed_file::{self, PLACE};
 use super::policies::Policies;
 use super::{Config, Flags, commands, location, real_working_folder, scratch_folder, user_file};
+use crate::managed_policy::PolicyState;
 use crate::model::ModelId;
 use crate::model::catalog::PROVIDERS;
 use crate::process;
@@ -54,6 +56,7 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
     let is_readable = read.is_ok();
     add("settings", settings(environment, read.as_ref().err()));
     let file = read.unwrap_or_default();
+    add("policy", managed_policy());
     add("keys", keys(environment));
     if is_readable {
         let (model, small_model) = models(flags, environment);
@@ -130,6 +133,18 @@ fn settings(environment: &Environment, error: Option<&anyhow::Error>) -> CheckSt
         return CheckState::Note(format!("none in {}", folder.display()));
     }
     CheckState::Fine(existing.join(", "))
+}
+
+/// The organisation's policy.
+fn managed_policy() -> CheckState {
+    match managed_file::read() {
+        PolicyState::Absent => CheckState::Note(format!("none: {PLACE} does not exist")),
+        PolicyState::Valid(_) => CheckState::Fine(format!("{PLACE}; see `modegate policy show`")),
+        PolicyState::Unusable(diagnostic) => CheckState::wrong(
+            diagnostic.to_string(),
+            "until the administrator repairs it, sessions change nothing and use no network; see `modegate policy check`",
+        ),
+    }
 }
 
 /// Security: lists the variables, never the keys.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
-const LAYERS: [(&str, &[&str]); 83] = [
+const LAYERS: [(&str, &[&str]); 84] = [
     ("acp", &[]),
     (
         "agent",
@@ -21,6 +21,7 @@ const LAYERS: [(&str, &[&str]); 83] = [
             "error",
             "external_agent",
             "ids",
+            "managed_policy",
             "mode",
             "model",
             "permission",
@@ -125,6 +126,19 @@ const LAYERS: [(&str, &[&str]); 83] = [
     ("lib", &[]),
     ("line_diff", &[]),
     ("main", &[]),
+    (
+        "managed_policy",
+        &[
+            "agents",
+            "external_agent/definition",
+            "mode",
+            "model",
+            "permission",
+            "policy",
+            "process",
+            "server",
+        ],
+    ),
     ("memory", &[]),
     ("mode", &["acp", "ids", "model"]),
     ("model", &["acp", "http", "process", "sandbox"]),
@@ -344,6 +358,7 @@ const CLI: &[&str] = &[
     "event",
     "headless",
     "ids",
+    "managed_policy",
     "mode",
     "model",
     "permission",
@@ -378,6 +393,7 @@ const CONFIG: &[&str] = &[
     "conversation",
     "ids",
     "memory",
+    "managed_policy",
     "mode",
     "model",
     "permission",
@@ -436,6 +452,7 @@ const SESSION: &[&str] = &[
     "external_agent",
     "ids",
     "image_scaling",
+    "managed_policy",
     "mode",
     "model",
     "permission",
@@ -530,7 +547,7 @@ const PARTS: [(&str, &[&str]); 15] = [
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 136] = [
+const PURE: [&str; 142] = [
     "acp",
     "audit",
     "chain",
@@ -546,8 +563,14 @@ const PURE: [&str; 136] = [
     "http/network",
     "http/public",
     "image_scaling",
+    "managed_policy",
+    "managed_policy/allowed_program",
+    "managed_policy/explain",
+    "managed_policy/limits",
+    "managed_policy/repository",
     "mode",
     "mode/stored",
+    "model/allowed",
     "model/catalog",
     "model/excess",
     "model/image_probe",
@@ -724,6 +747,7 @@ const LIBRARIES: [(&str, &[&str]); 42] = [
         "globset",
         &[
             "mode",
+            "model/allowed",
             "permission/rules",
             "permission/name_pattern",
             "permission/address_pattern",
