@@ -24,6 +24,7 @@ mod audit;
 mod doctor;
 mod from_plan;
 mod generated;
+mod managed_policy;
 mod mcp;
 mod memories;
 mod mode;
@@ -175,6 +176,9 @@ enum CliCommand {
     /// List, add and revoke permission rules
     #[command(subcommand, after_help = FILE_CODES, arg = unused::argument("store"))]
     Permissions(permissions::PermissionsCommand),
+    /// Show, check and explain the policy of your organisation
+    #[command(subcommand, after_help = FILE_CODES, arg = unused::argument("store"))]
+    Policy(managed_policy::PolicyCommand),
     /// Trust a project's modes file in its current content, as if it were your own
     #[command(arg = unused::argument("store"))]
     Trust {
@@ -377,6 +381,7 @@ where
         Some(CliCommand::Report(asked)) => return report::run(asked, &flags, &environment, output).await,
         Some(CliCommand::Audit(asked)) => return audit::run(asked, &flags, &environment, output).await,
         Some(CliCommand::Permissions(ask)) => return permissions::run(ask, &flags, &environment, output),
+        Some(CliCommand::Policy(ask)) => return managed_policy::run(ask, &flags, &environment, output).await,
         Some(CliCommand::Trust { file }) => return modes::trust(file, &flags, &environment, output),
         Some(CliCommand::Run(arguments)) => {
             return run::run(run::ProgramRun { arguments, flags, environment }, cli.host, errors, stop).await;

@@ -1,14 +1,13 @@
 //! Combines flags, environment and the user's files into a validated [`Config`].
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use tokio::sync::mpsc;
 
-use crate::agent::{First, HostSettings, LoadedPolicy, ModelCatalogLoader, PolicyOf};
-use crate::agents::AgentRegistry;
+use crate::agent::{First, HostSettings, ModelCatalogLoader};
 use crate::busy;
 use crate::client::ClientCapabilities;
 use crate::conversation::system_prompt::Sources;
@@ -17,6 +16,7 @@ use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::file_lock::FileLocks;
 use crate::http::fetch_client::FetchClient;
 use crate::ids::Source;
+use crate::managed_policy::BY_POLICY;
 use crate::memory::Memories;
 use crate::mode::{Mode, Modes};
 use crate::model::catalog::{OFFLINE, SCRIPTED};
@@ -29,7 +29,6 @@ use crate::platform::files::real_path;
 use crate::policy::Layers;
 use crate::process::shell::Shell;
 use crate::session::IDLE_TIMEOUT;
-use crate::session::is_reserved_name;
 use crate::session::{ExitSettings, OptionalUpdates, SessionContext};
 use crate::signing::SigningKey;
 use crate::store::memories::StoredMemories;
@@ -42,8 +41,9 @@ use crate::transcript::lockstep::Determinism;
 use connections::Connections;
 use environment::Environment;
 use evidence_key::EvidenceSettings;
-use policies::{Loaded, Policies};
+use policies::Policies;
 use providers::Providers;
+use session_policy::{check_store, policy_of, write_folders};
 use user_file::UnrecordedChanges;
 
 pub use places::{
@@ -58,12 +58,14 @@ pub mod doctor_checks;
 mod embedded;
 pub mod environment;
 pub mod evidence_key;
+pub mod managed_file;
 pub mod online;
 mod places;
 pub mod policies;
 mod project;
 pub mod providers;
 pub mod servers;
+pub mod session_policy;
 mod skill_files;
 mod user_commands;
 pub mod user_file;
@@ -199,8 +201,19 @@ impl Config {
         environment.protect(store.files().into_iter().chain(flags.record.clone()).chain(key_file));
         let shell = commands::shell(&environment, &commands)?;
         let cwd = working_folder(flags)?;
-        let policies = Policies::new(&environment, file.tool_list, flags.deterministic);
+        let policies = Policies::new(&environment, file.tool_list, flags.deterministic)
+            .with_write_folders(write_folders(flags, &commands, environment.user.home.as_deref())?);
         let loaded = policies.load(&real_path(&cwd).unwrap_or_else(|_| cwd.clone()));
+        check_store(flags, &loaded.managed, &store)?;
+        let chosen_modes = [("--mode", &flags.mode), ("--max-mode", &flags.max_mode)];
+        for (flag, mode) in chosen_modes.into_iter().filter_map(|(flag, mode)| Some((flag, mode.as_ref()?))) {
+            if !loaded.managed.allows_mode(mode) {
+                bail!("{flag}: {mode} mode is not available, {BY_POLICY}");
+            }
+        }
+        if let Some(agent) = flags.agent.as_ref().filter(|agent| !loaded.managed.allows_agent(agent)) {
+            bail!("--agent: the agent {agent} is not available, {BY_POLICY}");
+        }
         // An unknown name may be defined in an unusable file.
         let with_problem = |name: &str| match loaded.problems.first() {
             Some(diagnostic) => format!("{name}, while {diagnostic}"),
@@ -347,6 +360,7 @@ impl Config {
             skills: Arc::default(),
             checks: Arc::default(),
             max_modes: self.max_modes,
+            managed_modes: Vec::new(),
             ends_with_turn: false,
             requires_checks: false,
             max_steps: None,
@@ -379,22 +393,12 @@ impl Config {
             server_notices: Arc::default(),
         };
         let binary = std::env::current_exe().ok();
-        let policies = self.policies;
         let wrapped_agent = self.wrapped.as_ref().map(|(id, definition)| WrappedAgent {
             id: id.clone(),
             definition: definition.clone(),
             cwd: self.cwd.clone(),
         });
-        let wrapped =
-            self.wrapped.map(|(id, external_agent)| Arc::new(AgentRegistry::wrapping(&id, external_agent)));
-        let policy: PolicyOf = Arc::new(move |cwd| {
-            let mut policy = load_policy(&policies, cwd);
-            policy.notices.extend(policies.project_notice(cwd));
-            match &wrapped {
-                Some(agents) => LoadedPolicy { agents: Arc::clone(agents), ..policy },
-                None => policy,
-            }
-        });
+        let policy = policy_of(self.policies, &self.environment, self.wrapped);
         let load_models: ModelCatalogLoader = if is_embedded {
             Arc::new(move || Ok(Arc::clone(&models)))
         } else {
@@ -404,36 +408,6 @@ impl Config {
         let (host, retention) =
             (HostSettings { policy, load_models, binary, wrapped: wrapped_agent }, self.retention);
         Ok(Runtime { context, host, determinism, retention })
-    }
-}
-
-fn load_policy(policies: &Policies, cwd: &Path) -> LoadedPolicy {
-    let Loaded { layers, problems } = policies.load(cwd);
-    let (commands, mut broken_commands) = policies.commands(cwd);
-    let (skills, broken_skills) = policies.skills(cwd);
-    let (taken, commands): (Vec<_>, Vec<_>) =
-        commands.into_iter().partition(|command| is_reserved_name(&command.name, &layers.modes));
-    broken_commands
-        .extend(taken.iter().map(|command| format!("/{} is the name of another command", command.name)));
-    let servers = servers::filled(layers.servers, environment::variable);
-    let mut notices = layers.unused_checks;
-    if !broken_commands.is_empty() {
-        notices.push(format!("Commands that cannot be used:\n{}", broken_commands.join("\n")));
-    }
-    if !broken_skills.is_empty() {
-        notices.push(format!("Skills that cannot be used:\n{}", broken_skills.join("\n")));
-    }
-    LoadedPolicy {
-        servers,
-        checks: layers.checks.into(),
-        commands: commands.into(),
-        skills: Arc::new(skills),
-        notices,
-        modes: Arc::new(layers.modes),
-        rules: Arc::new(layers.rules),
-        agents: Arc::new(layers.agents.filled(servers::filled_external_agent_now)),
-        default_mode: layers.default_mode,
-        problems: problems.iter().map(ToString::to_string).collect(),
     }
 }
 

@@ -44,6 +44,7 @@ pub mod json_rpc;
 pub mod kernel;
 pub mod lazy_channel;
 pub mod line_diff;
+pub mod managed_policy;
 pub mod memory;
 pub mod mode;
 pub mod model;

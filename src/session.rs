@@ -82,6 +82,8 @@ pub struct SessionContext {
     pub skills: Arc<Skills>,
     pub checks: Arc<[Check]>,
     pub max_modes: Vec<Arc<Mode>>,
+    /// Highest modes of the organisation's policy.
+    pub managed_modes: Vec<Arc<Mode>>,
     /// True if the process ends with the turn, so that the turn waits for its background agents.
     pub ends_with_turn: bool,
     /// True if a turn succeeds only with its checks.
@@ -124,6 +126,11 @@ pub struct SessionContext {
 }
 
 impl SessionContext {
+    /// Limits of the session beside its own mode.
+    fn further_limits(&self) -> impl Iterator<Item = &Arc<Mode>> {
+        self.max_modes.iter().chain(&self.managed_modes).chain(&self.fallback_ceiling)
+    }
+
     /// Size of the model's context in tokens: as its server reports it, or else as the catalog has it.
     fn context_tokens(&self, model: &ModelId) -> u64 {
         self.model.reported_context(model).unwrap_or_else(|| self.models.facts(model).context)

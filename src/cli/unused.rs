@@ -34,6 +34,7 @@ pub(super) fn option_of(cli: &Cli, matches: &ArgMatches) -> Option<String> {
         CliCommand::Report(_) => ("report", &["--cwd", "--store"]),
         CliCommand::Audit(_) => ("audit", &["--cwd", "--store"]),
         CliCommand::Permissions(_) => ("permissions", &["--cwd"]),
+        CliCommand::Policy(_) => ("policy", &["--cwd"]),
         CliCommand::Trust { .. } => ("trust", &["--cwd"]),
         CliCommand::Skills(_) => ("skills", &["--cwd"]),
         CliCommand::Mcp(_) => ("mcp", &["--cwd"]),

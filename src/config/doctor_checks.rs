@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use super::environment::Environment;
 use super::evidence_key::{self, EvidenceSettings};
+use super::managed_file::{self, PLACE};
 use super::policies::Policies;
 use super::{Config, Flags, commands, places::location, real_working_folder, scratch_folder, user_file};
+use crate::managed_policy::PolicyState;
 use crate::model::ModelId;
 use crate::model::catalog::PROVIDERS;
 use crate::process;
@@ -55,6 +57,7 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
     let is_readable = read.is_ok();
     add("settings", settings(environment, read.as_ref().err()));
     let file = read.unwrap_or_default();
+    add("policy", managed_policy());
     add("keys", keys(environment));
     if is_readable {
         let (model, small_model) = models(flags, environment);
@@ -141,6 +144,18 @@ fn signatures(settings: Option<&EvidenceSettings>, environment: &Environment) ->
         Err(error) => CheckState::wrong(
             format!("{error:#}"),
             "fix the file, or remove it: the next signature creates a key",
+        ),
+    }
+}
+
+/// The organisation's policy.
+fn managed_policy() -> CheckState {
+    match managed_file::read() {
+        PolicyState::Absent => CheckState::Note(format!("none: {PLACE} does not exist")),
+        PolicyState::Valid(_) => CheckState::Fine(format!("{PLACE}; see `modegate policy show`")),
+        PolicyState::Unusable(diagnostic) => CheckState::wrong(
+            diagnostic.to_string(),
+            "until the administrator repairs it, sessions change nothing and use no network; see `modegate policy check`",
         ),
     }
 }

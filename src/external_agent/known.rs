@@ -123,7 +123,11 @@ pub fn allowed_hosts(
     let all = known_hosts.chain(defined_hosts).chain(models).chain(servers);
     // Those of the user were checked, and a wrong variable names no host.
     let patterns: Vec<HostPattern> = all.filter_map(|text| text.parse().ok()).collect();
-    AllowedHosts { patterns, addresses: Vec::new() }
+    let hosts = AllowedHosts { patterns, ..AllowedHosts::default() };
+    match &definition.host_limit {
+        Some(limit) => hosts.below(limit),
+        None => hosts,
+    }
 }
 
 #[cfg(test)]

@@ -172,6 +172,7 @@ impl TestClient {
             skills: Arc::default(),
             checks: Arc::default(),
             max_modes: max_modes.collect(),
+            managed_modes: Vec::new(),
             ends_with_turn: false,
             requires_checks: false,
             max_steps: None,
@@ -228,6 +229,8 @@ impl TestClient {
                         notices: Vec::new(),
                         default_mode: None,
                         problems: Vec::new(),
+                        managed: Arc::default(),
+                        refusal: None,
                     }
                 }),
                 load_models: Arc::new(move || Ok(Arc::clone(&models))),
