@@ -26,6 +26,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import redirect_stdout
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -154,16 +155,18 @@ def run_tasks(tasks, options):
     pending = [task for task in tasks if not run_task.published(task, places, options.retry_failed)]
     errors, codes, started = {}, Counter(), time.monotonic()
     print(f"{len(tasks)} tasks, {len(tasks) - len(pending)} of them ended before", file=sys.stderr)
-    shown = 0
-    for task, code, message in outcomes(pending, options) if pending else ():
-        codes[code] += 1
-        if code is None or code == run_task.USAGE:
-            errors[task.id] = message
-        now, ended = time.monotonic(), sum(codes.values())
-        if now - shown >= 1 or ended == len(pending):
-            shown = now
-            print(f"{ended}/{len(pending)} ended, {ended - codes[0]} of them not with 0, "
-                  f"{ended / (now - started):.1f} a second", file=sys.stderr)
+    # Ray reports lost nodes on stdout, which is for the summary.
+    with redirect_stdout(sys.stderr):
+        shown = 0
+        for task, code, message in outcomes(pending, options) if pending else ():
+            codes[code] += 1
+            if code is None or code == run_task.USAGE:
+                errors[task.id] = message
+            now, ended = time.monotonic(), sum(codes.values())
+            if now - shown >= 1 or ended == len(pending):
+                shown = now
+                print(f"{ended}/{len(pending)} ended, {ended - codes[0]} of them not with 0, "
+                      f"{ended / (now - started):.1f} a second", file=sys.stderr)
     return errors
 
 

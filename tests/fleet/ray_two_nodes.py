@@ -155,6 +155,7 @@ def kill_a_node(trial):
     seconds = time.monotonic() - started
     cluster.shutdown()
     check(fleet.returncode == 0, "two nodes, one killed: all tasks ended with 0", summary)
+    check(summary.startswith("tasks "), "stdout has the summary alone", summary)
     return {"ended_before_the_kill": at, "interrupted": len(interrupted), "seconds_until_they_ended": round(ended, 2),
             "seconds": round(seconds, 1), "seconds_after_the_kill": round(started + seconds - killed, 1)}
 
