@@ -3,6 +3,8 @@
 //!
 //! Tokens and cost are compared before each model request, so a reply that exceeds a budget is the last one.
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -174,10 +176,19 @@ impl BudgetLimits {
         }
     }
 
-    /// Milliseconds until the first budget of time is exceeded. `None` if time is not limited.
-    pub fn time_left(&self, spent: impl Fn(Period) -> Spent) -> Option<u64> {
+    /// Milliseconds until the first budget of time needs a warning, unless it has been given, or is exceeded. `None` if
+    /// time is not limited.
+    pub fn time_left(
+        &self,
+        spent: impl Fn(Period) -> Spent,
+        is_warned: impl Fn(Period) -> bool,
+    ) -> Option<u64> {
         let limited = PERIODS.iter().filter_map(|period| Some((*period, self.get(*period, Figure::Time)?)));
-        limited.map(|(period, limit)| limit.saturating_sub(spent(period).ms) + 1).min()
+        let left = limited.map(|(period, limit)| {
+            let end = if is_warned(period) { limit.saturating_add(1) } else { warning_at(limit) };
+            end.saturating_sub(spent(period).ms).max(1)
+        });
+        left.min()
     }
 
     fn uses(&self, period: Period, spent: Spent) -> impl Iterator<Item = BudgetUse> {
@@ -185,6 +196,27 @@ impl BudgetLimits {
             let limit = self.get(period, figure)?;
             Some(BudgetUse { period, figure, limit, spent: spent.of(figure) })
         })
+    }
+}
+
+/// For people: "session: $5.00, 30 min; day: 100 tokens". Empty without a limit.
+impl fmt::Display for BudgetLimits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let periods = PERIODS.iter().filter(|period| self.has(**period)).map(|period| {
+            let limits = FIGURES.iter().filter_map(|figure| Some(figure.text(self.get(*period, *figure)?)));
+            format!("{}: {}", period.as_str(), limits.collect::<Vec<_>>().join(", "))
+        });
+        f.write_str(&periods.collect::<Vec<_>>().join("; "))
+    }
+}
+
+impl Figure {
+    fn text(self, amount: u64) -> String {
+        match self {
+            Self::Tokens => format!("{amount} tokens"),
+            Self::Cost => dollar_text(amount),
+            Self::Time => time_text(amount),
+        }
     }
 }
 
@@ -223,15 +255,24 @@ impl BudgetUse {
     }
 
     fn needs_warning(&self) -> bool {
-        u128::from(self.spent) * 100 >= u128::from(self.limit) * u128::from(WARNING_PERCENT)
+        self.spent >= warning_at(self.limit)
+    }
+
+    /// Returns the limit and what was spent, in tokens, US dollars or minutes.
+    #[expect(clippy::cast_precision_loss, reason = "amounts are far below 2^52")]
+    pub fn in_units(&self) -> (f64, f64) {
+        let unit = match self.figure {
+            Figure::Tokens => 1.0,
+            Figure::Cost => MICRO,
+            Figure::Time => MS_PER_MINUTE,
+        };
+        (self.limit as f64 / unit, self.spent as f64 / unit)
     }
 
     fn amounts(&self) -> String {
-        let (spent, limit) = (self.spent, self.limit);
         match self.figure {
-            Figure::Tokens => format!("{spent} of {limit} tokens"),
-            Figure::Cost => format!("{} of {}", dollar_text(spent), dollar_text(limit)),
-            Figure::Time => format!("{} of {}", time_text(spent), time_text(limit)),
+            Figure::Tokens => format!("{} of {} tokens", self.spent, self.limit),
+            figure => format!("{} of {}", figure.text(self.spent), figure.text(self.limit)),
         }
     }
 
@@ -280,6 +321,11 @@ impl BudgetUse {
             self.owner()
         )
     }
+}
+
+/// The amount from which on a warning is due.
+fn warning_at(limit: u64) -> u64 {
+    limit / 100 * WARNING_PERCENT + (limit % 100 * WARNING_PERCENT).div_ceil(100)
 }
 
 /// Two digits behind the point, and more for less than a cent.

@@ -81,7 +81,8 @@ impl Prices {
     /// Returns an error that names the model whose price is no amount of dollars.
     pub fn new(own: BTreeMap<String, ModelPrice>) -> Result<Self, String> {
         for (model, ModelPrice { input, cached_input, cache_write, output }) in &own {
-            let mut amounts = [Some(*input), *cached_input, *cache_write, Some(*output)].into_iter().flatten();
+            let mut amounts =
+                [Some(*input), *cached_input, *cache_write, Some(*output)].into_iter().flatten();
             if amounts.any(|amount| !(0.0..=1e6).contains(&amount)) {
                 return Err(format!("prices: {model}: a price is a number of dollars from 0 to 1000000"));
             }

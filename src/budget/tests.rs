@@ -54,7 +54,11 @@ fn each_budget_warns_at_80_percent_and_ends_beyond_its_limit() {
 fn first_exceeded_budget_is_named_and_all_warnings_are() {
     let limits = limits("turn: {tokens: 100}\nsession: {tokens: 200, minutes: 1}\nday: {cost_usd: 1}");
     let much = spent(500, 900_000, 59_000);
-    check(&limits, [spent(90, 0, 0), spent(190, 0, 59_000), much], "turn Tokens, session Tokens, session Time, day Cost");
+    check(
+        &limits,
+        [spent(90, 0, 0), spent(190, 0, 59_000), much],
+        "turn Tokens, session Tokens, session Time, day Cost",
+    );
     check(&limits, [spent(101, 0, 0), spent(500, 0, 0), much], "ended: turn Tokens");
     check(&limits, [spent(90, 0, 0), spent(500, 0, 0), much], "ended: session Tokens");
     check(&BudgetLimits::default(), [much; 3], "");
@@ -75,26 +79,30 @@ fn stricter_of_two_limits_counts_for_each_figure() {
 }
 
 #[test]
-fn time_left_is_that_of_the_shortest_budget() {
+fn time_left_is_until_the_next_warning_or_end() {
     let limits = limits("turn: {minutes: 2}\nday: {minutes: 10}");
-    let left = |turn, day| {
-        limits.time_left(|period| match period {
+    let left = |turn, day, warned: &[Period]| {
+        let spent = |period| match period {
             Period::Turn => spent(0, 0, turn),
             Period::Session => Spent::default(),
             Period::Day => spent(0, 0, day),
-        })
+        };
+        limits.time_left(spent, |period| warned.contains(&period))
     };
-    assert_eq!(left(0, 0), Some(120_001));
-    assert_eq!(left(0, 599_000), Some(1001));
-    assert_eq!(left(500_000, 0), Some(1));
-    assert_eq!(BudgetLimits::default().time_left(|_| Spent::default()), None);
+    assert_eq!(left(0, 0, &[]), Some(96_000));
+    assert_eq!(left(0, 0, &[Period::Turn]), Some(120_001));
+    assert_eq!(left(0, 479_000, &[Period::Turn]), Some(1000));
+    assert_eq!(left(0, 599_000, &[Period::Turn, Period::Day]), Some(1001));
+    assert_eq!(left(500_000, 0, &[]), Some(1));
+    assert_eq!(BudgetLimits::default().time_left(|_| Spent::default(), |_| false), None);
 }
 
 #[test]
 fn amount_that_is_none_is_an_error_with_its_key() {
-    for (yaml, key) in
-        [("day: {cost_usd: -1}", "budgets: day: cost_usd"), ("turn: {minutes: .nan}", "budgets: turn: minutes")]
-    {
+    for (yaml, key) in [
+        ("day: {cost_usd: -1}", "budgets: day: cost_usd"),
+        ("turn: {minutes: .nan}", "budgets: turn: minutes"),
+    ] {
         let error = serde_saphyr::from_str::<BudgetSettings>(yaml).unwrap().limits().unwrap_err();
         assert!(error.starts_with(key), "{error}");
     }
@@ -118,6 +126,8 @@ fn texts_name_the_budget_the_amounts_and_the_renewal() {
         "\nStopped: the budget of this turn is used up (1 min 30 s of 1 min 30 s). Send another prompt to continue \
          with a new budget.\n"
     );
+    let all = "session: {cost_usd: 5, minutes: 30}\nday: {tokens: 100}";
+    assert_eq!(limits(all).to_string(), "session: $5.00, 30 min; day: 100 tokens");
     let session = used(Period::Session, Figure::Tokens, 100, 85);
     assert!(session.warning().starts_with("80 % of the budget of this session are used (85 of 100 tokens)."));
     assert!(session.note().starts_with("85 of 100 tokens of the budget of this session are used;"));

@@ -17,7 +17,7 @@ use crate::platform::files::create_private_folders;
 
 /// Each table, with the columns in whose order it is read. Sessions come first, because rows of others belong to
 /// them.
-const TABLES: [(&str, &str); 12] = [
+const TABLES: [(&str, &str); 14] = [
     ("sessions", "rowid"),
     ("events", "session_id, seq"),
     ("chain", "session_id, number"),
@@ -30,6 +30,8 @@ const TABLES: [(&str, &str); 12] = [
     ("mode_texts", "hash"),
     ("contents", "rowid"),
     ("memories", "number"),
+    ("spent_days", "day"),
+    ("spent_sessions", "session_id"),
 ];
 
 /// Tables that are read session by session where their order is interrupted.
