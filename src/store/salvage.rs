@@ -296,7 +296,7 @@ fn settle(new: &Connection) -> Result<(), StoreError> {
         UPDATE sessions SET state = nullif(state, 'empty') WHERE id IN (SELECT session_id FROM events);",
     )?;
     for (table, _) in TABLES {
-        if !matches!(table, "sessions" | "mode_texts" | "contents" | "memories") {
+        if !matches!(table, "sessions" | "mode_texts" | "contents" | "memories" | "spent_days") {
             new.execute_batch(&format!(
                 "DELETE FROM {table} WHERE session_id NOT IN (SELECT id FROM sessions)"
             ))?;
