@@ -11,6 +11,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use tokio_util::sync::CancellationToken;
 
+use crate::budget;
 use crate::config::environment::Environment;
 use crate::config::{Config, Flags};
 use crate::headless::HeadlessPrompt;
@@ -138,6 +139,9 @@ struct LimitFlags {
     /// End the turn once its model requests have used more tokens, input and output together [with -p]
     #[arg(long, value_name = "N")]
     max_tokens: Option<u64>,
+    /// End the turn once its model requests have cost more US dollars, as far as prices are known [with -p]
+    #[arg(long, value_name = "USD", value_parser = dollars)]
+    max_cost: Option<f64>,
     /// End the turn after this number of seconds [with -p]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
@@ -148,9 +152,16 @@ struct LimitFlags {
 
 impl LimitFlags {
     fn is_empty(self) -> bool {
-        let Self { max_steps, max_tokens, timeout, require_checks } = self;
-        max_steps.is_none() && max_tokens.is_none() && timeout.is_none() && !require_checks
+        let Self { max_steps, max_tokens, max_cost, timeout, require_checks } = self;
+        let limits_turn = max_tokens.is_some() || max_cost.is_some() || timeout.is_some();
+        max_steps.is_none() && !limits_turn && !require_checks
     }
+}
+
+fn dollars(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| format!("{text:?} is no number of US dollars"))?;
+    let is_amount = budget::micro_dollars(number).is_some_and(|amount| amount > 0);
+    if is_amount { Ok(number) } else { Err("the cost must be more than 0".into()) }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -284,7 +295,7 @@ fn with_mode_tip(mut error: clap::Error) -> clap::Error {
     error
 }
 
-const EXIT_CODES: &str = "Exit codes with -p: 0 done, 1 error, 2 usage, 3 denied (in plan: an empty answer), 4 step limit, 5 token limit, 6 timeout, 7 repeated calls, 8 checks failed, 130 interrupted";
+const EXIT_CODES: &str = "Exit codes with -p: 0 done, 1 error, 2 usage, 3 denied (in plan: an empty answer), 4 step limit, 5 token limit, 6 timeout, 7 repeated calls, 8 checks failed, 9 a budget, 130 interrupted";
 
 const FILE_CODES: &str = "Exit codes: 0 done, 1 error or a file that cannot be used, 2 usage";
 

@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use tokio::sync::mpsc;
 
 use crate::agent::{First, HostSettings, ModelCatalogLoader};
+use crate::budget::Budgets;
 use crate::busy;
 use crate::client::ClientCapabilities;
 use crate::conversation::system_prompt::Sources;
@@ -115,6 +116,7 @@ pub struct Config {
     pub cwd: PathBuf,
     pub eof_grace: Duration,
     pub require_checks: bool,
+    pub budgets: Budgets,
     deterministic: bool,
     exits: ExitSettings,
     steering: Option<bool>,
@@ -186,6 +188,7 @@ impl Config {
             }
             _ => providers::load(&environment, requested.as_ref())?,
         };
+        let budgets = file.to_budgets()?;
         let commands = file.shell.unwrap_or_default();
         if let Some(obsolete) = commands.obsolete() {
             tracing::warn!("{obsolete}");
@@ -247,6 +250,7 @@ impl Config {
             exits: ExitSettings { is_off: flags.no_exit, reading_time, accepts_all: flags.accept_all },
             steering: file.steering,
             require_checks: file.require_checks.unwrap_or_default(),
+            budgets,
             first: First { mode, agent },
             cwd,
             eof_grace,
@@ -364,6 +368,7 @@ impl Config {
             ends_with_turn: false,
             requires_checks: false,
             max_steps: None,
+            budgets: Arc::new(self.budgets),
             fallback_ceiling: None,
             exits: self.exits,
             signer: self.signer.map(Arc::new),

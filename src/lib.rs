@@ -19,6 +19,7 @@ pub mod agent;
 pub mod agents;
 pub mod audit;
 pub mod bounded_file;
+pub mod budget;
 pub mod busy;
 pub mod chain;
 pub mod checks;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::acp::{McpServer, SessionId, SessionModeId};
 use crate::agents::{AgentRegistry, AgentSpec};
+use crate::budget::Budgets;
 use crate::checks::Check;
 use crate::client::ClientCapabilities;
 pub use crate::conversation::acp_updates::OptionalUpdates;
@@ -34,6 +35,7 @@ pub use mode::ancestry::Ancestry;
 pub use mode::effect::{HEAD_META, ModeEffect, head_meta, valid_modes};
 pub use prompt_end::{CommandEnd, EndReason, PromptEnd};
 pub use session_snapshot::SessionSnapshot;
+pub use spending::TurnSpent;
 pub use subagent::subagents::IDLE_TIMEOUT;
 
 use options::ModelSelection;
@@ -51,7 +53,9 @@ pub mod options;
 mod prompt_end;
 mod servers;
 mod session_snapshot;
+mod spending;
 mod subagent;
+mod tally;
 mod turn;
 
 /// Maximum wait for ended calls. The answer lists calls that take longer.
@@ -90,6 +94,7 @@ pub struct SessionContext {
     pub requires_checks: bool,
     /// Limits each turn further than its mode does.
     pub max_steps: Option<u32>,
+    pub budgets: Arc<Budgets>,
     /// Ceiling that applies because a policy file cannot be used.
     pub fallback_ceiling: Option<Arc<Mode>>,
     pub tools: Toolset,

@@ -65,6 +65,9 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
         if let Some(small_model) = small_model {
             add("small model", small_model);
         }
+        if let Some(budgets) = budgets(flags, environment) {
+            add("budgets", budgets);
+        }
     }
     if let Some(cwd) = &cwd {
         add("modes", modes(cwd, environment));
@@ -172,6 +175,23 @@ fn keys(environment: &Environment) -> CheckState {
         return CheckState::Note("none in the environment".into());
     }
     CheckState::Fine(names.join(", "))
+}
+
+/// Returns `None` without budgets.
+fn budgets(flags: &Flags, environment: &Environment) -> Option<CheckState> {
+    let Config { budgets, remote, .. } = Config::without_store(flags, environment.clone()).ok()?;
+    let limits = budgets.limits.to_string();
+    if limits.is_empty() {
+        return None;
+    }
+    let model = remote.catalog.default_model();
+    if budgets.limits.limits_cost() && !budgets.prices.knows(model) {
+        let reason =
+            format!("{limits}; the price of {model} is unknown, so its requests count in tokens and time");
+        return Some(CheckState::wrong(reason, "set its price under `prices` in config.yaml"));
+    }
+    let price = budgets.prices.noted(model).map(|day| format!("; list price of {model} of {day}"));
+    Some(CheckState::Fine(limits + &price.filter(|_| budgets.limits.limits_cost()).unwrap_or_default()))
 }
 
 /// Also returns the small model, if one is set.

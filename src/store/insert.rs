@@ -8,7 +8,7 @@ use super::entry::ScopeRow;
 use super::owner::StoreOwner;
 use super::sessions::StoredGrant;
 use super::sql::execute;
-use super::{ChangeReason, DenialRow, ModeChange, Row, body, checkpoint, intent};
+use super::{ChangeReason, DenialRow, ModeChange, Row, body, checkpoint, intent, spending};
 use crate::chain::Link;
 use crate::event::SessionEvent;
 use crate::signing::SignedHead;
@@ -113,6 +113,7 @@ pub(super) fn insert(connection: &Connection, row: &Row, owner: &StoreOwner) -> 
         }
         Row::ModeChange(change) => insert_mode_change(connection, change),
         Row::Denial(denial) => insert_denial(connection, denial),
+        Row::Spent { session, day, spent } => spending::insert(connection, session, day, *spent),
     }
 }
 

@@ -26,7 +26,7 @@ const INCREMENTAL: i64 = 2;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Migrations in order. Never edit a released one; add another.
-pub(super) const MIGRATIONS: [&str; 11] = [
+pub(super) const MIGRATIONS: [&str; 12] = [
     "
     CREATE TABLE sessions (
         id TEXT PRIMARY KEY,
@@ -198,6 +198,21 @@ pub(super) const MIGRATIONS: [&str; 11] = [
         key TEXT NOT NULL,
         signature TEXT NOT NULL,
         PRIMARY KEY (session_id, length, key)
+    ) WITHOUT ROWID;
+",
+    // A day is a local date in ISO 8601.
+    "
+    CREATE TABLE spent_days (
+        day TEXT PRIMARY KEY,
+        tokens INTEGER NOT NULL,
+        micro_dollars INTEGER NOT NULL,
+        ms INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE spent_sessions (
+        session_id TEXT PRIMARY KEY REFERENCES sessions(id) ON DELETE CASCADE,
+        tokens INTEGER NOT NULL,
+        micro_dollars INTEGER NOT NULL,
+        ms INTEGER NOT NULL
     ) WITHOUT ROWID;
 ",
 ];

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::sessions::StoredGrant;
 use crate::acp::{SessionId, SessionModeId, ToolCallId};
+use crate::budget::Spent;
 use crate::chain::Link;
 use crate::event::SessionEvent;
 use crate::mode::ModeText;
@@ -102,6 +103,12 @@ pub enum Row {
     },
     ModeChange(Box<ModeChange>),
     Denial(DenialRow),
+    /// Adds to what a session and a local day have spent. `day` is in ISO 8601.
+    Spent {
+        session: SessionId,
+        day: String,
+        spent: Spent,
+    },
 }
 
 /// A denied call, without its arguments, because they may contain secrets.

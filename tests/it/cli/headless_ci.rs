@@ -45,13 +45,17 @@ fn each_limit_ends_the_run_with_its_own_code() {
     };
     for (limit, expected, stop, error) in [
         (&["--max-steps", "2"][..], 4, "max_turn_requests", "the turn reached its limit of 2 model requests"),
-        (&["--max-tokens", "100"], 5, "cancelled", "the run used 120 tokens, more than --max-tokens 100"),
+        (
+            &["--max-tokens", "100"],
+            5,
+            "max_turn_requests",
+            "the run used 120 tokens, more than --max-tokens 100",
+        ),
     ] {
         let (code, result, errors) = with(limit);
         assert_eq!((code, &result["stopReason"]), (expected, &json!(stop)), "{errors}");
         assert_eq!(&result["error"], error, "{limit:?}");
-        // The cancel may arrive during the request after the one that exceeds the limit.
-        assert!(matches!(result["steps"].as_u64(), Some(2 | 3)), "{result}");
+        assert_eq!(result["steps"], 2, "{result}");
         assert!(errors.contains(error), "{errors}");
     }
     let (code, whole, _) = with(&["--max-steps", "3", "--max-tokens", "120", "--timeout", "600"]);
@@ -66,8 +70,36 @@ fn each_limit_ends_the_run_with_its_own_code() {
         &["--timeout", "0", "-p", "x"],
         &["--timeout", "soon", "-p", "x"],
         &["--max-tokens", "9"],
+        &["--max-cost", "0", "-p", "x"],
+        &["--max-cost", "1"],
     ] {
         assert_eq!(run(dir.path(), usage).0, 2, "{usage:?}");
+    }
+}
+
+#[test]
+fn cost_ends_the_run_with_code_9_and_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let paid = json!({ "usage": { "used": 60, "size": 1000, "cost": 0.3 } });
+    let step = [paid, call("1", "list_directory", &json!({}))];
+    let model = script(dir.path(), &[&step, &step, &[json!({ "text": "done" })]]);
+    for (limit, expected, error, exceeded) in [
+        (
+            "0.5",
+            9,
+            json!("the run cost $0.6, more than --max-cost 0.5"),
+            json!({ "period": "turn", "figure": "cost", "limit": 0.5, "spent": 0.6 }),
+        ),
+        ("0.7", 0, Value::Null, Value::Null),
+    ] {
+        let arguments = ["--store", "memory", "--model", &model, "--output", "json", "-p", "go"];
+        let (code, output, errors) = run(dir.path(), &[&arguments[..], &["--max-cost", limit]].concat());
+        let result = result(&output);
+        assert_eq!((code, &result["error"]), (expected, &error), "{errors}");
+        let budget = json!({ "tokens": 120, "costUsd": 0.6, "exceeded": exceeded });
+        assert_eq!(result["budget"], budget);
+        let is_warned = errors.contains("80 % of the budget of this turn are used ($0.60 of $0.70)");
+        assert_eq!(is_warned, expected == 0, "{errors}");
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
-const LAYERS: [(&str, &[&str]); 86] = [
+const LAYERS: [(&str, &[&str]); 88] = [
     ("acp", &[]),
     (
         "agent",
@@ -36,6 +36,7 @@ const LAYERS: [(&str, &[&str]); 86] = [
     ),
     ("audit", &["chain", "ids", "mode", "permission", "signing", "store"]),
     ("bounded_file", &[]),
+    ("budget", &["model"]),
     ("busy", &[]),
     ("chain", &["ids"]),
     ("checks", &["mode"]),
@@ -117,7 +118,7 @@ const LAYERS: [(&str, &[&str]); 86] = [
     ("external_agent/settings_text", &[]),
     ("external_agent/sockets", &[]),
     ("folder_removal", &[]),
-    ("headless", &["acp", "agent", "client", "conversation", "model", "permission", "session"]),
+    ("headless", &["acp", "agent", "budget", "client", "conversation", "model", "permission", "session"]),
     ("http", &[]),
     ("ids", &["acp"]),
     ("image_scaling", &[]),
@@ -173,6 +174,7 @@ const LAYERS: [(&str, &[&str]); 86] = [
         "store",
         &[
             "acp",
+            "budget",
             "chain",
             "conversation/content",
             "event",
@@ -352,6 +354,7 @@ const UNSAFE: [&str; 4] =
 
 /// Modules that `cli` may name.
 const CLI: &[&str] = &[
+    "budget",
     "acp",
     "agent",
     "audit",
@@ -390,6 +393,7 @@ const CLI: &[&str] = &[
 /// Modules that `config` may name.
 const CONFIG: &[&str] = &[
     "acp",
+    "budget",
     "agent",
     "bounded_file",
     "file_lock",
@@ -446,6 +450,7 @@ const COMMON: [&str; 5] = ["busy", "lazy_channel", "line_diff", "platform", "tex
 /// Modules that `session` may name.
 const SESSION: &[&str] = &[
     "acp",
+    "budget",
     "bounded_file",
     "chain",
     "checks",
@@ -479,19 +484,21 @@ const SESSION: &[&str] = &[
 
 /// Parts of a module, lowest first, and the other parts of that module that each may name. A part is a file with
 /// the folder beside it.
-const PARTS: [(&str, &[&str]); 15] = [
+const PARTS: [(&str, &[&str]); 17] = [
     ("session/insertion", &[]),
     ("session/event_log", &["session/insertion"]),
     ("session/options", &[]),
     ("session/prompt_end", &[]),
     ("session/session_snapshot", &[]),
-    ("session/mode", &["session/event_log"]),
+    ("session/tally", &[]),
+    ("session/mode", &["session/event_log", "session/tally"]),
     ("session/due_checks", &["session/event_log", "session/mode"]),
     (
         "session/handle",
         &["session/insertion", "session/options", "session/prompt_end", "session/session_snapshot"],
     ),
     ("session/notes", &["session/event_log", "session/mode"]),
+    ("session/spending", &["session/event_log", "session/mode", "session/notes", "session/tally"]),
     ("session/servers", &["session/event_log", "session/mode", "session/notes"]),
     (
         "session/subagent",
@@ -549,6 +556,7 @@ const PARTS: [(&str, &[&str]); 15] = [
             "session/prompt_end",
             "session/servers",
             "session/session_snapshot",
+            "session/spending",
             "session/subagent",
             "session/turn",
         ],
@@ -556,10 +564,12 @@ const PARTS: [(&str, &[&str]); 15] = [
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 145] = [
+const PURE: [&str; 153] = [
     "acp",
     "audit",
     "audit/signatures",
+    "budget",
+    "budget/prices",
     "chain",
     "checks",
     "checks/findings",
