@@ -25,6 +25,7 @@ use crate::model::catalog::{OFFLINE, SCRIPTED};
 use crate::model::router::{Remote, Router};
 use crate::model::scripted::Scripted;
 use crate::model::{Model, ModelId};
+use crate::otlp::Telemetry;
 use crate::own_files::OwnFiles;
 use crate::permission::compare;
 use crate::platform::files::real_path;
@@ -45,6 +46,7 @@ use connections::Connections;
 use environment::Environment;
 use policies::{Loaded, Policies};
 use providers::Providers;
+use telemetry::TelemetryConfig;
 use user_file::UnrecordedChanges;
 
 pub mod agent_checks;
@@ -59,6 +61,7 @@ mod project;
 pub mod providers;
 pub mod servers;
 mod skill_files;
+mod telemetry;
 mod user_commands;
 pub mod user_file;
 
@@ -128,6 +131,7 @@ pub struct Config {
     shell: Shell,
     fetch_client: Arc<FetchClient>,
     connections: Connections,
+    telemetry: TelemetryConfig,
     wrapped: Option<(String, ExternalAgentDefinition)>,
 }
 
@@ -145,6 +149,8 @@ pub struct Runtime {
     pub host: HostSettings,
     pub determinism: Option<Determinism>,
     pub retention: Retention,
+    /// `None` while telemetry is off.
+    pub telemetry: Option<Telemetry>,
 }
 
 impl Config {
@@ -177,6 +183,8 @@ impl Config {
         }
         let fetch_client = Arc::new(file.fetch.unwrap_or_default().to_fetch_client()?);
         let connections = Connections::new(&file.network.unwrap_or_default(), &environment)?;
+        let keys = file.providers.values().filter_map(|settings| settings.api_key.clone());
+        let telemetry = TelemetryConfig::new(None, file.telemetry.as_ref(), &environment)?.with_secrets(keys);
         let is_without_data_folder = environment.data_folder.is_none();
         // A deterministic run gives the same bytes each time, so it neither reads nor writes the user's store.
         let default_store = if flags.deterministic { Some("memory") } else { None };
@@ -244,6 +252,7 @@ impl Config {
             shell,
             fetch_client,
             connections,
+            telemetry,
         })
     }
 
@@ -320,6 +329,7 @@ impl Config {
         let data_folder = self.environment.data_folder.as_deref();
         let data_folder = data_folder.filter(|folder| folder.is_absolute() && !self.deterministic);
         let file_locks = data_folder.map(FileLocks::in_folder).unwrap_or_default();
+        let telemetry = self.telemetry.start(&store, &self.connections.http());
         let context = SessionContext {
             modes: Arc::new(Modes::built_in()),
             rules: Arc::default(),
@@ -351,6 +361,7 @@ impl Config {
             sources: Arc::new(sources),
             client_prompt: None,
             store,
+            traced: telemetry.as_ref().map(telemetry::traced),
             disk_texts: DiskTexts::default(),
             file_locks,
             own_files: OwnFiles::new(&self.environment.user.own, &self.environment.user.private),
@@ -385,7 +396,7 @@ impl Config {
         };
         let (host, retention) =
             (HostSettings { policy, load_models, binary, wrapped: wrapped_agent }, self.retention);
-        Ok(Runtime { context, host, determinism, retention })
+        Ok(Runtime { context, host, determinism, retention, telemetry })
     }
 }
 

@@ -34,6 +34,7 @@ pub use mode::effect::{HEAD_META, ModeEffect, head_meta, valid_modes};
 pub use prompt_end::{CommandEnd, EndReason, PromptEnd};
 pub use session_snapshot::SessionSnapshot;
 pub use subagent::subagents::IDLE_TIMEOUT;
+pub use trace::{Recorded, Traced};
 
 use options::ModelSelection;
 
@@ -51,6 +52,7 @@ mod prompt_end;
 mod servers;
 mod session_snapshot;
 mod subagent;
+mod trace;
 mod turn;
 
 /// Maximum wait for ended calls. The answer lists calls that take longer.
@@ -98,6 +100,8 @@ pub struct SessionContext {
     /// `None` if the client sent none when it opened the session.
     pub client_prompt: Option<Arc<ClientPrompt>>,
     pub store: Store,
+    /// `None` while telemetry is off.
+    pub traced: Option<Traced>,
     /// Shared with all other sessions of this user.
     pub file_locks: FileLocks,
     /// Files that no tool changes.

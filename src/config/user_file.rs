@@ -17,6 +17,7 @@ use crate::mode::ToolList;
 use crate::model::Effort;
 use crate::model::catalog::{Described, PROVIDERS};
 use crate::model::provider_error::redact;
+use crate::otlp::settings::TelemetrySettings;
 use crate::platform::files::others_rights;
 use crate::process::shell::Sandbox;
 use crate::store::Sync;
@@ -55,6 +56,9 @@ pub struct UserFile {
     /// Session store.
     #[serde(default)]
     pub store: Option<StoreSettings>,
+    /// Export of traces, metrics and the audit log. Read at the start of Modegate.
+    #[serde(default)]
+    pub telemetry: Option<TelemetrySettings>,
     /// The panel of `modegate run`.
     #[serde(default)]
     pub run: Option<RunSettings>,
@@ -270,6 +274,7 @@ fn merge(own: UserFile, made: UserFile) -> UserFile {
         tool_list: own.tool_list.or(made.tool_list),
         shell: own.shell.or(made.shell),
         fetch: own.fetch.or(made.fetch),
+        telemetry: own.telemetry.or(made.telemetry),
         run: own.run.or(made.run),
         steering: own.steering.or(made.steering),
         require_checks: own.require_checks.or(made.require_checks),
@@ -313,7 +318,8 @@ fn read_one(path: &Path) -> anyhow::Result<UserFile> {
         }
         check_url(id, settings.base_url.as_deref()).with_context(|| path.display().to_string())?;
     }
-    if file.providers.values().any(|settings| settings.api_key.is_some()) {
+    let has_headers = file.telemetry.as_ref().is_some_and(|telemetry| telemetry.headers.is_some());
+    if has_headers || file.providers.values().any(|settings| settings.api_key.is_some()) {
         check_private(path)?;
     }
     Ok(file)

@@ -8,6 +8,7 @@ use crate::acp::{SessionId, SessionModeId, ToolCallId};
 use crate::chain::Link;
 use crate::event::SessionEvent;
 use crate::mode::ModeText;
+use crate::span_record::SpanRecord;
 use crate::workspace::{Changes, Intent};
 
 /// A row. `at` is in milliseconds since 1970, `turn` is 0 before the first turn, and `link` is the chain
@@ -97,6 +98,16 @@ pub enum Row {
     },
     ModeChange(Box<ModeChange>),
     Denial(DenialRow),
+    /// Work that waits for export.
+    Span {
+        session: SessionId,
+        record: Box<SpanRecord>,
+    },
+    /// Entries of the audit log after this number are exported.
+    Exported {
+        session: SessionId,
+        number: u64,
+    },
 }
 
 /// A denied call, without its arguments, because they may contain secrets.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
-const LAYERS: [(&str, &[&str]); 83] = [
+const LAYERS: [(&str, &[&str]); 86] = [
     ("acp", &[]),
     (
         "agent",
@@ -130,6 +130,8 @@ const LAYERS: [(&str, &[&str]); 83] = [
     ("model", &["acp", "http", "process", "sandbox"]),
     ("model/wire", &["model"]),
     ("permission", &["mode"]),
+    ("otlp", &["acp", "http", "ids", "process/secrets", "span_record", "store"]),
+    ("otlp/settings", &[]),
     ("own_files", &[]),
     ("platform", &[]),
     ("policy", &["checks", "mode", "permission", "agents", "server", "yaml_error"]),
@@ -152,6 +154,7 @@ const LAYERS: [(&str, &[&str]); 83] = [
     ("conversation/prompt_block", &["acp", "conversation", "model"]),
     ("conversation/reminder", &["acp", "conversation", "mode", "model", "permission"]),
     ("skill", &["front_matter", "yaml_error"]),
+    ("span_record", &["ids"]),
     (
         "store",
         &[
@@ -165,6 +168,7 @@ const LAYERS: [(&str, &[&str]); 83] = [
             "model",
             "path_bytes",
             "permission",
+            "span_record",
             "workspace",
         ],
     ),
@@ -346,6 +350,7 @@ const CLI: &[&str] = &[
     "ids",
     "mode",
     "model",
+    "otlp",
     "permission",
     "policy",
     "process",
@@ -380,6 +385,7 @@ const CONFIG: &[&str] = &[
     "memory",
     "mode",
     "model",
+    "otlp",
     "permission",
     "policy",
     "process",
@@ -445,6 +451,7 @@ const SESSION: &[&str] = &[
     "agents",
     "server",
     "skill",
+    "span_record",
     "store",
     "tool",
     "workspace",
@@ -453,13 +460,14 @@ const SESSION: &[&str] = &[
 
 /// Parts of a module, lowest first, and the other parts of that module that each may name. A part is a file with
 /// the folder beside it.
-const PARTS: [(&str, &[&str]); 15] = [
+const PARTS: [(&str, &[&str]); 16] = [
     ("session/insertion", &[]),
-    ("session/event_log", &["session/insertion"]),
+    ("session/trace", &[]),
+    ("session/event_log", &["session/insertion", "session/trace"]),
     ("session/options", &[]),
     ("session/prompt_end", &[]),
     ("session/session_snapshot", &[]),
-    ("session/mode", &["session/event_log"]),
+    ("session/mode", &["session/event_log", "session/trace"]),
     ("session/due_checks", &["session/event_log", "session/mode"]),
     (
         "session/handle",
@@ -476,6 +484,7 @@ const PARTS: [(&str, &[&str]); 15] = [
             "session/notes",
             "session/options",
             "session/prompt_end",
+            "session/trace",
         ],
     ),
     (
@@ -492,6 +501,7 @@ const PARTS: [(&str, &[&str]); 15] = [
             "session/servers",
             "session/session_snapshot",
             "session/subagent",
+            "session/trace",
         ],
     ),
     ("session/command", &["session/handle", "session/mode", "session/options", "session/turn"]),
@@ -525,12 +535,13 @@ const PARTS: [(&str, &[&str]); 15] = [
             "session/session_snapshot",
             "session/subagent",
             "session/turn",
+            "session/trace",
         ],
     ),
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 136] = [
+const PURE: [&str; 144] = [
     "acp",
     "audit",
     "chain",
@@ -571,6 +582,13 @@ const PURE: [&str; 136] = [
     "model/written_call/harmony",
     "session/turn/repetition",
     "session/turn/non_answer",
+    "otlp/backoff",
+    "otlp/conventions",
+    "otlp/encode",
+    "otlp/logs",
+    "otlp/metrics",
+    "otlp/settings",
+    "otlp/spans",
     "permission",
     "permission/address",
     "permission/address_pattern",
@@ -619,6 +637,7 @@ const PURE: [&str; 136] = [
     "rpc/v2/updates",
     "session/command/user_command",
     "skill",
+    "span_record",
     "store/entry",
     "text",
     "tool/foreign_call",
@@ -670,7 +689,7 @@ const PURE: [&str; 136] = [
 ];
 
 /// Libraries, and the only modules that may name them.
-const LIBRARIES: [(&str, &[&str]); 42] = [
+const LIBRARIES: [(&str, &[&str]); 44] = [
     ("agent_client_protocol_schema", &["acp"]),
     ("anyhow", &["main", "cli", "config", "headless", "terminal_run"]),
     ("jiff", &["ids", "model/remote", "conversation/system_prompt"]),
@@ -700,6 +719,7 @@ const LIBRARIES: [(&str, &[&str]); 42] = [
             "model",
             "config",
             "cli/setup",
+            "otlp",
             "process",
             "external_agent/client/start",
             "external_agent/definition",
@@ -748,7 +768,9 @@ const LIBRARIES: [(&str, &[&str]); 42] = [
     ("jpeg_encoder", &["image_scaling"]),
     ("jsonrpsee", &["rpc", "error"]),
     ("minipng", &["image_scaling"]),
-    ("percent_encoding", &["permission/address", "permission/address_pattern", "platform"]),
+    ("opentelemetry_proto", &["otlp"]),
+    ("prost", &["otlp"]),
+    ("percent_encoding", &["otlp/settings", "permission/address", "permission/address_pattern", "platform"]),
     ("rusqlite", &["store"]),
     ("icu_normalizer", &["platform"]),
     ("ring", &["ids", "http"]),
