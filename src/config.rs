@@ -24,6 +24,7 @@ use crate::model::catalog::{OFFLINE, SCRIPTED};
 use crate::model::router::{Remote, Router};
 use crate::model::scripted::Scripted;
 use crate::model::{Model, ModelId};
+use crate::otlp::Telemetry;
 use crate::own_files::OwnFiles;
 use crate::permission::compare;
 use crate::platform::files::real_path;
@@ -45,6 +46,7 @@ use evidence_key::EvidenceSettings;
 use policies::Policies;
 use providers::Providers;
 use session_policy::{check_store, policy_of, write_folders};
+use telemetry::TelemetryConfig;
 use user_file::UnrecordedChanges;
 
 pub use places::{
@@ -68,6 +70,7 @@ pub mod providers;
 pub mod servers;
 pub mod session_policy;
 mod skill_files;
+mod telemetry;
 mod user_commands;
 pub mod user_file;
 
@@ -140,6 +143,7 @@ pub struct Config {
     shell: Shell,
     fetch_client: Arc<FetchClient>,
     connections: Connections,
+    telemetry: TelemetryConfig,
     wrapped: Option<(String, ExternalAgentDefinition)>,
 }
 
@@ -157,6 +161,8 @@ pub struct Runtime {
     pub host: HostSettings,
     pub determinism: Option<Determinism>,
     pub retention: Retention,
+    /// `None` while telemetry is off.
+    pub telemetry: Option<Telemetry>,
 }
 
 impl Config {
@@ -195,6 +201,8 @@ impl Config {
         }
         let fetch_client = Arc::new(file.fetch.unwrap_or_default().to_fetch_client()?);
         let connections = Connections::new(&file.network.unwrap_or_default(), &environment)?;
+        let keys = file.providers.values().filter_map(|settings| settings.api_key.clone());
+        let telemetry = TelemetryConfig::new(None, file.telemetry.as_ref(), &environment)?.with_secrets(keys);
         let is_without_data_folder = environment.data_folder.is_none();
         // A deterministic run gives the same bytes each time, so it neither reads nor writes the user's store.
         let default_store = if flags.deterministic { Some("memory") } else { None };
@@ -278,6 +286,7 @@ impl Config {
             shell,
             fetch_client,
             connections,
+            telemetry,
         })
     }
 
@@ -354,6 +363,7 @@ impl Config {
         let data_folder = self.environment.data_folder.as_deref();
         let data_folder = data_folder.filter(|folder| folder.is_absolute() && !self.deterministic);
         let file_locks = data_folder.map(FileLocks::in_folder).unwrap_or_default();
+        let telemetry = self.telemetry.start(&store, &self.connections.http());
         let context = SessionContext {
             modes: Arc::new(Modes::built_in()),
             rules: Arc::default(),
@@ -388,6 +398,7 @@ impl Config {
             sources: Arc::new(sources),
             client_prompt: None,
             store,
+            traced: telemetry.as_ref().map(telemetry::traced),
             disk_texts: DiskTexts::default(),
             file_locks,
             own_files: OwnFiles::new(&self.environment.user.own, &self.environment.user.private),
@@ -412,7 +423,7 @@ impl Config {
         };
         let (host, retention) =
             (HostSettings { policy, load_models, binary, wrapped: wrapped_agent }, self.retention);
-        Ok(Runtime { context, host, determinism, retention })
+        Ok(Runtime { context, host, determinism, retention, telemetry })
     }
 }
 

@@ -37,6 +37,7 @@ pub use prompt_end::{CommandEnd, EndReason, PromptEnd};
 pub use session_snapshot::SessionSnapshot;
 pub use spending::TurnSpent;
 pub use subagent::subagents::IDLE_TIMEOUT;
+pub use trace::{Recorded, Traced};
 
 use options::ModelSelection;
 
@@ -56,6 +57,7 @@ mod session_snapshot;
 mod spending;
 mod subagent;
 mod tally;
+mod trace;
 mod turn;
 
 /// Maximum wait for ended calls. The answer lists calls that take longer.
@@ -108,6 +110,8 @@ pub struct SessionContext {
     pub store: Store,
     /// Signs the heads of the sessions' chains. `None` without a key.
     pub signer: Option<Arc<SigningKey>>,
+    /// `None` while telemetry is off.
+    pub traced: Option<Traced>,
     /// Shared with all other sessions of this user.
     pub file_locks: FileLocks,
     /// Files that no tool changes.

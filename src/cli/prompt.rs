@@ -138,7 +138,7 @@ async fn run_prompt<O: Write, E: Write>(
     let requires_checks = needs_checks || config.require_checks;
     let (cwd, first) = (config.cwd.clone(), config.first.clone());
     let runtime = config.without_editor().into_runtime().context("starting the record")?;
-    let Runtime { mut context, host, retention: store_limits, .. } = runtime;
+    let Runtime { mut context, host, retention: store_limits, telemetry, .. } = runtime;
     context.server_timeout = context.server_timeout.map(|_| HEADLESS_SERVER_TIMEOUT);
     context.max_steps = limits.max_steps;
     context.budgets = Arc::new(with_flags(&context.budgets, limits));
@@ -175,6 +175,11 @@ async fn run_prompt<O: Write, E: Write>(
         is_stored: &|| !store.is_in_memory(),
     };
     let outcome = headless::run(&agent, end, job, output, &mut errors, stop).await?;
+    if let Some(telemetry) = telemetry
+        && let Some(lost) = telemetry.finish().await
+    {
+        writeln!(errors, "modegate: {lost}")?;
+    }
     if !store_limits.is_off() {
         let deletion = retention::apply(&store, store_limits, Source::real().now_ms());
         // Ends in the middle of a step at most, and the next run goes on.

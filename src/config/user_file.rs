@@ -20,6 +20,7 @@ use crate::mode::ToolList;
 use crate::model::Effort;
 use crate::model::catalog::{Described, PROVIDERS};
 use crate::model::provider_error::redact;
+use crate::otlp::settings::TelemetrySettings;
 use crate::platform::files::others_rights;
 use crate::process::shell::Sandbox;
 use crate::store::Sync;
@@ -61,6 +62,9 @@ pub struct UserFile {
     /// Signatures of audit logs.
     #[serde(default)]
     pub evidence: Option<EvidenceSettings>,
+    /// Export of traces, metrics and the audit log. Read at the start of Modegate.
+    #[serde(default)]
+    pub telemetry: Option<TelemetrySettings>,
     /// The panel of `modegate run`.
     #[serde(default)]
     pub run: Option<RunSettings>,
@@ -283,6 +287,7 @@ fn merge(own: UserFile, made: UserFile) -> UserFile {
         shell: own.shell.or(made.shell),
         fetch: own.fetch.or(made.fetch),
         evidence: own.evidence.or(made.evidence),
+        telemetry: own.telemetry.or(made.telemetry),
         run: own.run.or(made.run),
         steering: own.steering.or(made.steering),
         require_checks: own.require_checks.or(made.require_checks),
@@ -329,7 +334,8 @@ fn read_one(path: &Path) -> anyhow::Result<UserFile> {
         }
         check_url(id, settings.base_url.as_deref()).with_context(|| path.display().to_string())?;
     }
-    if file.providers.values().any(|settings| settings.api_key.is_some()) {
+    let has_headers = file.telemetry.as_ref().is_some_and(|telemetry| telemetry.headers.is_some());
+    if has_headers || file.providers.values().any(|settings| settings.api_key.is_some()) {
         check_private(path)?;
     }
     Ok(file)

@@ -235,6 +235,7 @@ impl Actor {
             Origin::Copy(stored) => {
                 // The hash chain of the copy starts here.
                 self.decider.log.continue_turns_after(stored.turns);
+                self.decider.log.traced(|trace| trace.export_after(0));
                 restore::post_mode_change(None, ModeSource::Fork, &mut self.decider);
                 self.restore(&stored, ModeSource::Fork).await?;
             }

@@ -41,7 +41,7 @@ use modegate::process::shell::{Sandbox, Shell};
 use modegate::rpc::{self, RpcServer};
 use modegate::server::ServerDefinition;
 use modegate::session::UserCommand;
-use modegate::session::{ExitSettings, OptionalUpdates, SessionContext};
+use modegate::session::{ExitSettings, OptionalUpdates, SessionContext, Traced};
 use modegate::skill::Skills;
 use modegate::store::memories::StoredMemories;
 use modegate::store::{Store, StoreLocation, Sync};
@@ -112,6 +112,8 @@ pub(crate) struct Setup {
     pub file_locks: FileLocks,
     /// The source of ids and times. A clone continues those of an earlier client.
     pub source: Source,
+    /// Records spans. `None` while telemetry is off.
+    pub traced: Option<Traced>,
 }
 
 impl Default for Setup {
@@ -141,6 +143,7 @@ impl Default for Setup {
             dir: None,
             file_locks: FileLocks::default(),
             source: Source::counted(),
+            traced: None,
         }
     }
 }
@@ -193,6 +196,7 @@ impl TestClient {
             sources: Arc::default(),
             client_prompt: None,
             store,
+            traced: setup.traced,
             file_locks: setup.file_locks,
             own_files: OwnFiles::default(),
             disk_texts: DiskTexts::default(),

@@ -44,6 +44,7 @@ impl Actor {
             .as_ref()
             .map_or_else(Span::none, |trace| tracing::error_span!("turn", traceparent = %trace.parent));
         span.in_scope(|| tracing::debug!(session = %self.decider.log.id(), turn, "a turn begins"));
+        self.models.trace_turn(turn, trace.as_deref(), &mut self.decider);
         self.requests.trace = trace;
         self.decider.forget_denials();
         self.repetition = Repetition::default();
@@ -84,6 +85,7 @@ impl Actor {
             changes: self.checkpoints.sender(),
             intents: intents::intent_log(&self.decider.policy.ancestry, &self.decider.log),
             snapshot: self.checkpoints.own_snapshot(),
+            trace: self.decider.log.traced(|trace| trace.turn().cloned()).flatten(),
         };
         let task = tokio::spawn(turn::steps::run(running).instrument(span));
         let command =
@@ -358,6 +360,7 @@ impl Actor {
         if let Ok(reason) = &outcome {
             self.decider.log.record(SessionEvent::Stop { reason: reason.stop_reason() }, None);
         }
+        self.decider.log.traced(|trace| trace.end_turn(turns::traced_outcome(&outcome)));
         self.requests.end_transition_after(self.decider.log.turn());
         self.switches.end_turn();
         self.notes.deliver(&mut self.decider).await;
