@@ -26,6 +26,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import redirect_stdout
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -118,17 +119,22 @@ def run_on_worker(task, call):
     return done.returncode, done.stderr.strip()
 
 
-def outcomes(tasks, options):
-    """Yields each task with its exit code and an error, in the order in which they end."""
+def outcomes(tasks, options, may_start=lambda: True):
+    """Yields each task with its exit code and an error, in the order in which they end. Starts no more tasks once
+    `may_start` returns false."""
     import ray
     ray.init(address=options.address, include_dashboard=False, log_to_driver=False, logging_level="warning")
     call = ray.put({"program": (HERE / "run_task").read_text(), "arguments": task_arguments(options)})
     remote = ray.remote(run_on_worker).options(
         num_cpus=options.cpus, memory=options.memory, max_retries=options.retries, retry_exceptions=[NotEnded])
     waiting, running = iter(tasks), {}
+    most = options.in_flight
+    if options.total_cost or options.total_tokens:
+        # A submitted task will run, so none waits in Ray's queue.
+        most = max(1, int(ray.cluster_resources().get("CPU", 1) / options.cpus))
     while True:
         # Ray keeps a record of each submitted task, so not all of a long table are submitted together.
-        while len(running) < options.in_flight and (task := next(waiting, None)):
+        while len(running) < most and may_start() and (task := next(waiting, None)):
             running[remote.remote(json.dumps(asdict(task)), call)] = task
         if not running:
             return
@@ -154,17 +160,45 @@ def run_tasks(tasks, options):
     pending = [task for task in tasks if not run_task.published(task, places, options.retry_failed)]
     errors, codes, started = {}, Counter(), time.monotonic()
     print(f"{len(tasks)} tasks, {len(tasks) - len(pending)} of them ended before", file=sys.stderr)
-    shown = 0
-    for task, code, message in outcomes(pending, options) if pending else ():
-        codes[code] += 1
-        if code is None or code == run_task.USAGE:
-            errors[task.id] = message
-        now, ended = time.monotonic(), sum(codes.values())
-        if now - shown >= 1 or ended == len(pending):
-            shown = now
-            print(f"{ended}/{len(pending)} ended, {ended - codes[0]} of them not with 0, "
-                  f"{ended / (now - started):.1f} a second", file=sys.stderr)
+    total = Total(tasks, options)
+    # Ray reports lost nodes on stdout, which is for the summary.
+    with redirect_stdout(sys.stderr):
+        shown = 0
+        for task, code, message in outcomes(pending, options, total.allows_more) if pending else ():
+            codes[code] += 1
+            total.add(task)
+            if code is None or code == run_task.USAGE:
+                errors[task.id] = message
+            now, ended = time.monotonic(), sum(codes.values())
+            if now - shown >= 1 or ended == len(pending):
+                shown = now
+                print(f"{ended}/{len(pending)} ended, {ended - codes[0]} of them not with 0, "
+                      f"{ended / (now - started):.1f} a second", file=sys.stderr)
+    if not total.allows_more():
+        print(f"a limit of the fleet is used up: {total}", file=sys.stderr)
     return errors
+
+
+class Total:
+    """What the tasks of this table have used, over all calls, and the limits of the fleet."""
+
+    def __init__(self, tasks, options):
+        self.options, self.cost, self.tokens = options, 0.0, 0
+        if options.total_cost or options.total_tokens:
+            for task in tasks:
+                self.add(task)
+
+    def __str__(self):
+        return f"{self.cost:.2f} dollars, {self.tokens} tokens"
+
+    def add(self, task):
+        row = result_row(task, self.options.out, {})
+        self.cost += row["cost"] or 0
+        self.tokens += (row["input_tokens"] or 0) + (row["output_tokens"] or 0)
+
+    def allows_more(self):
+        limits = (self.options.total_cost, self.cost), (self.options.total_tokens, self.tokens)
+        return all(used < limit for limit, used in limits if limit)
 
 
 # Results
@@ -187,10 +221,16 @@ def row_of(task, state, result, error, diff_bytes=0):
         "exit_code": state.get("exit_code"), "error": error, "session": state.get("session"),
         "audit_valid": state.get("audit_valid"), "model": result.get("model"), "steps": result.get("steps"),
         "input_tokens": usage.get("inputTokens"), "output_tokens": usage.get("outputTokens"),
-        "cost": (result.get("cost") or {}).get("amount"), "seconds": state.get("seconds"),
+        "cost": cost_of(result), "seconds": state.get("seconds"),
         "changed_files": len(result.get("changedFiles") or []), "diff_bytes": diff_bytes,
         "attempt": state.get("attempt"), "host": state.get("host"), "ended": state.get("ended"), "key": task.key(),
     }
+
+
+def cost_of(result):
+    """Dollars: what the provider reported, or else the list price, as `modegate` counts for budgets."""
+    cost = result.get("cost") or {}
+    return cost.get("amount") if cost.get("currency") == "USD" else (result.get("budget") or {}).get("costUsd")
 
 
 def report(tasks, options, errors):
@@ -204,7 +244,7 @@ def report(tasks, options, errors):
     for code in sorted(codes, key=str):
         print(f"{'no result' if code is None else f'exit code {code}':<15}{codes[code]}")
     print(f"tokens         {total('input_tokens')} in, {total('output_tokens')} out")
-    print(f"cost           {total('cost'):.2f}")
+    print(f"cost           {total('cost'):.2f} dollars")
     print(f"changed files  {total('changed_files')}")
     print(f"repeated       {sum((row['attempt'] or 1) > 1 for row in rows)}")
     print(f"time of runs   {total('seconds'):.0f} s")
@@ -317,6 +357,8 @@ def add_run_arguments(step):
     step.add_argument("--memory", type=int, help="memory of one task in bytes, as Ray plans with it")
     step.add_argument("--retries", type=int, default=3, help="repetitions of a lost attempt (default: 3)")
     step.add_argument("--in-flight", type=int, default=2000, help="most tasks submitted to Ray at a time (default: 2000)")
+    step.add_argument("--total-cost", type=float, help="start no more tasks once all have cost this many dollars")
+    step.add_argument("--total-tokens", type=int, help="start no more tasks once all have used this many tokens")
     step.add_argument("--binary", default="modegate", help="Modegate on the nodes (default: modegate)")
     step.add_argument("--work", type=absolute, help="folder on a disk of each node (default: that of run_task)")
     step.add_argument("--lease", type=float, default=120, help="seconds until a silent attempt counts as dead")

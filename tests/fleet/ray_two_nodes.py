@@ -45,7 +45,8 @@ def time_scheduler(count):
     fleet.run_on_worker = do_nothing
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     options = argparse.Namespace(address=None, cpus=1, memory=None, retries=3, in_flight=2000, out="/", binary="x",
-                                 lease=1, work=None, retry_failed=False, no_store=False, allow_temporary=False)
+                                 lease=1, work=None, retry_failed=False, no_store=False, allow_temporary=False,
+                                 total_cost=None, total_tokens=None)
     task = fleet.run_task.Task(id="x", repository="/", commit="0" * 40, prompt="p" * 1000)
     outcomes = fleet.outcomes([task] * count, options)
     next(outcomes)
@@ -155,6 +156,7 @@ def kill_a_node(trial):
     seconds = time.monotonic() - started
     cluster.shutdown()
     check(fleet.returncode == 0, "two nodes, one killed: all tasks ended with 0", summary)
+    check(summary.startswith("tasks "), "stdout has the summary alone", summary)
     return {"ended_before_the_kill": at, "interrupted": len(interrupted), "seconds_until_they_ended": round(ended, 2),
             "seconds": round(seconds, 1), "seconds_after_the_kill": round(started + seconds - killed, 1)}
 
@@ -182,11 +184,27 @@ def plan_review_code(trial):
                              [fixture.call("write_file", path=f"{name}.txt", content="x")], [{"text": "Done."}])
     done = trial.step(cluster, "code", table, "--review", review, "--out", folder / "coded", "--results",
                       folder / "results.parquet", "--allow-temporary")
+    check_total(trial, cluster)
     cluster.shutdown()
     check(done.returncode == 0, "accepted plans are carried out", done.stderr)
     rows = pyarrow.parquet.read_table(folder / "results.parquet").to_pylist()
     results = [(row["id"], row["mode"], row["exit_code"], row["changed_files"], row["audit_valid"]) for row in rows]
     check(results == [("first", "code", 0, 1, True), ("third", "code", 0, 1, True)], "and no others", results)
+
+
+def check_total(trial, cluster):
+    """A limit of the fleet's tokens starts no more tasks. Those that run then go on: at most one for each slot."""
+    code = [task for task in trial.tasks if task["mode"] == "code"][:10]
+    table = trial.folder / "total.jsonl"
+    table.write_text("".join(json.dumps(task) + "\n" for task in code))
+    arguments = [table, "--out", trial.folder / "total", "--allow-temporary"]
+    # Each task uses 107 tokens.
+    done = trial.step(cluster, "run", *arguments, "--total-tokens", "300")
+    ended = len(list((trial.folder / "total").glob("task-*")))
+    check(done.returncode == 1 and 3 <= ended <= 5, "a limit of the fleet ends it", f"{ended}: {done.stderr}")
+    check("a limit of the fleet is used up" in done.stderr, "and is named", done.stderr)
+    done = trial.step(cluster, "run", *arguments)
+    check(done.returncode == 0, "the control: without the limit, the rest runs", done.stderr)
 
 
 failures = []
