@@ -131,6 +131,7 @@ const LAYERS: [(&str, &[&str]); 84] = [
         &[
             "agents",
             "external_agent/definition",
+            "external_agent/known",
             "mode",
             "model",
             "permission",
