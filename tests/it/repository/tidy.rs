@@ -133,6 +133,7 @@ const LAYERS: [(&str, &[&str]); 91] = [
         &[
             "agents",
             "external_agent/definition",
+            "external_agent/known",
             "mode",
             "model",
             "permission",
