@@ -17,6 +17,7 @@ mod exit_codes;
 mod known_agents;
 mod limits;
 mod methods;
+mod telemetry;
 mod tools;
 
 const WIDTH: usize = 110;
