@@ -279,7 +279,7 @@ impl Config {
             store,
             wrapped: flags.wrapped.clone(),
             sync: store_settings.sync,
-            retention: store_settings.retention(),
+            retention: Retention { keeps_unexported: telemetry.is_required(), ..store_settings.retention() },
             unrecorded_changes: store_settings.unrecorded_changes,
             evidence,
             signer: None,

@@ -3,11 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::connections::Connections;
 use super::environment::Environment;
 use super::evidence_key::{self, EvidenceSettings};
 use super::managed_file::{self, PLACE};
 use super::policies::Policies;
-use super::{Config, Flags, commands, places::location, real_working_folder, scratch_folder, user_file};
+use super::user_file::UserFile;
+use super::{
+    Config, Flags, commands, places::location, real_working_folder, scratch_folder, telemetry, user_file,
+};
 use crate::managed_policy::PolicyState;
 use crate::model::ModelId;
 use crate::model::catalog::PROVIDERS;
@@ -74,6 +78,7 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
     }
     add("store", store(flags, environment));
     add("audit log", signatures(file.evidence.as_ref(), environment));
+    add("telemetry", telemetry(flags, environment, &file).await);
     let support = sandbox::support();
     match support.missing() {
         None => add("kernel", CheckState::Fine(support.to_string())),
@@ -251,6 +256,19 @@ async fn rules_about_files(shell: &Shell, cwd: &Path, environment: &Environment)
             "tested: shell_read_only cannot read the files of {rules}; other commands, which are not sandboxed, and {agents}"
         ))
     })
+}
+
+async fn telemetry(flags: &Flags, environment: &Environment, file: &UserFile) -> CheckState {
+    let network = file.network.clone().unwrap_or_default();
+    let http = match Connections::new(&network, environment) {
+        Ok(connections) => connections.http(),
+        Err(error) => return CheckState::wrong(format!("{error:#}"), "fix `network` in config.yaml"),
+    };
+    let path = match location(flags.store.as_deref(), environment) {
+        Ok(StoreLocation::File(path)) => Some(path),
+        Ok(StoreLocation::Memory | StoreLocation::Reading(_)) | Err(_) => None,
+    };
+    telemetry::check(file.telemetry.as_ref(), environment, path, &http).await
 }
 
 fn store(flags: &Flags, environment: &Environment) -> CheckState {

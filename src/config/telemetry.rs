@@ -1,19 +1,23 @@
 //! Telemetry of a run: combines its settings, and starts its export.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::bail;
 use secrecy::SecretString;
 
+use super::doctor_checks::CheckState;
 use super::environment::Environment;
 use crate::http::Http;
-use crate::otlp::Telemetry;
 use crate::otlp::settings::{
     self, Destination, Signal, TelemetrySettings, TelemetrySources, TelemetryVariables,
 };
+use crate::otlp::{self, Telemetry};
 use crate::process::secrets::Secrets;
 use crate::session::{Recorded, Traced};
-use crate::store::Store;
+use crate::store::outbox::OutboxCounts;
+use crate::store::{Store, StoreLocation};
 
 /// Settings of a run's telemetry, checked. Off by default.
 #[derive(Default)]
@@ -60,6 +64,10 @@ impl TelemetryConfig {
         self
     }
 
+    pub(super) fn is_required(&self) -> bool {
+        self.destination.as_ref().is_some_and(|destination| destination.is_required)
+    }
+
     /// Starts the export of a store. Returns `None` if telemetry is off, and for a store in memory unless the export is
     /// required.
     pub(super) fn start(self, store: &Store, http: &Arc<Http>) -> Option<Telemetry> {
@@ -80,4 +88,47 @@ pub(super) fn traced(telemetry: &Telemetry) -> Traced {
         contents: telemetry.has_contents(),
     };
     Traced { bell: telemetry.bell(), records, above: None }
+}
+
+/// The check for `modegate doctor`. `store` is the file of the store. Security: names hosts, never headers.
+pub(super) async fn check(
+    user: Option<&TelemetrySettings>,
+    environment: &Environment,
+    store: Option<PathBuf>,
+    http: &Arc<Http>,
+) -> CheckState {
+    let sources = TelemetrySources { policy: None, user, variables: &environment.telemetry };
+    let destination = match settings::resolve(sources) {
+        Ok(Some(destination)) => destination,
+        Ok(None) => return CheckState::Note("off; OTEL_EXPORTER_OTLP_ENDPOINT names a collector".into()),
+        Err(reason) => {
+            return CheckState::wrong(reason, "correct the variable or `telemetry` in config.yaml");
+        }
+    };
+    let waiting = waiting(store).await;
+    let hosts: BTreeSet<&str> = destination.endpoints.values().map(|endpoint| endpoint.host()).collect();
+    let hosts = hosts.into_iter().collect::<Vec<_>>().join(", ");
+    match otlp::probe(&destination, http).await {
+        Ok(()) => CheckState::Fine(format!("{hosts} answers; {waiting}")),
+        Err(reason) => CheckState::wrong(
+            format!("{hosts} takes no telemetry: {reason}; {waiting}"),
+            "check the address, the headers and the collector; what waits is sent once it answers",
+        ),
+    }
+}
+
+/// Says how many rows wait.
+async fn waiting(store: Option<PathBuf>) -> String {
+    let Some(path) = store.filter(|path| path.exists()) else { return "nothing waits".into() };
+    let counts = match Store::open_now(&StoreLocation::Reading(path)) {
+        Ok(store) => store.outbox_counts().await,
+        Err(error) => Err(error),
+    };
+    match counts {
+        Ok(OutboxCounts { spans: 0, links: 0 }) => "nothing waits".into(),
+        Ok(OutboxCounts { spans, links }) => {
+            format!("{spans} spans and {links} entries of the audit log wait")
+        }
+        Err(error) => format!("what waits cannot be counted: {error}"),
+    }
 }

@@ -147,6 +147,7 @@ impl StoreSettings {
         Retention {
             max_age_ms: self.max_age_days.map(|days| i64::from(days) * DAY_MS),
             max_bytes: self.max_size_mb.map(|size| u64::from(size) * 1_000_000),
+            keeps_unexported: false,
         }
     }
 }

@@ -11,7 +11,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse
 use prost::Message;
 use secrecy::SecretString;
 
-use super::settings::{Endpoint, Signal};
+use super::settings::{SignalEndpoint, Signal};
 use crate::http::{self, Http};
 use crate::text::shorten;
 
@@ -44,11 +44,11 @@ pub(super) enum Delivery {
 pub(super) struct Sender {
     http: Arc<Http>,
     signal: Signal,
-    endpoint: Endpoint,
+    endpoint: SignalEndpoint,
 }
 
 impl Sender {
-    pub(super) fn new(http: Arc<Http>, signal: Signal, endpoint: Endpoint) -> Self {
+    pub(super) fn new(http: Arc<Http>, signal: Signal, endpoint: SignalEndpoint) -> Self {
         Self { http, signal, endpoint }
     }
 

@@ -95,7 +95,7 @@ pub struct TelemetrySources<'a> {
 #[derive(Debug, Clone)]
 pub struct Destination {
     /// At least one.
-    pub endpoints: BTreeMap<Signal, Endpoint>,
+    pub endpoints: BTreeMap<Signal, SignalEndpoint>,
     pub service_name: String,
     pub resource: BTreeMap<String, String>,
     pub has_contents: bool,
@@ -103,10 +103,19 @@ pub struct Destination {
 }
 
 #[derive(Debug, Clone)]
-pub struct Endpoint {
+pub struct SignalEndpoint {
     pub url: String,
     pub headers: BTreeMap<String, SecretString>,
     pub timeout: Duration,
+}
+
+impl SignalEndpoint {
+    /// Host and port, without a user's name and password.
+    pub fn host(&self) -> &str {
+        let rest = self.url.split_once("://").map_or(self.url.as_str(), |(_, rest)| rest);
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        authority.rsplit_once('@').map_or(authority, |(_, host)| host)
+    }
 }
 
 impl Signal {
@@ -235,7 +244,7 @@ fn endpoint(
     signal: Signal,
     settings: [Option<&TelemetrySettings>; 2],
     variables: &TelemetryVariables,
-) -> Result<Option<Endpoint>, String> {
+) -> Result<Option<SignalEndpoint>, String> {
     let of_signal = signal.variable("ENDPOINT");
     let (name, url) = if let Some(url) = variables.get(&of_signal) {
         (of_signal, url.to_owned())
@@ -268,7 +277,7 @@ fn endpoint(
             pairs(&name, text)?.into_iter().map(|(name, value)| (name, value.into())).collect()
         }
     };
-    Ok(Some(Endpoint { url, headers, timeout: timeout.map_or(TIMEOUT, Duration::from_millis) }))
+    Ok(Some(SignalEndpoint { url, headers, timeout: timeout.map_or(TIMEOUT, Duration::from_millis) }))
 }
 
 /// Reads `name=value,name=value`, with values in percent encoding. An error does not contain a value.

@@ -1,7 +1,7 @@
 //! The outbox of telemetry: span records that wait, and for each session the last entry of the audit log that
 //! was exported. Rows leave the outbox only after a backend has accepted them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::sync::Arc;
 
@@ -127,6 +127,11 @@ impl Store {
             transaction.commit()
         })
         .await
+    }
+
+    /// Sessions with rows that are not exported yet, and their parents, with which they would be deleted.
+    pub async fn unexported_sessions(&self) -> Result<HashSet<SessionId>, StoreError> {
+        self.query(|connection, _| unexported(connection)).await
     }
 
     pub async fn outbox_counts(&self) -> Result<OutboxCounts, StoreError> {
@@ -267,6 +272,16 @@ pub(super) fn forget_exported(connection: &Connection, session: &str) -> rusqlit
     sql::execute(connection, sql, params![session])
 }
 
+fn unexported(connection: &Connection) -> rusqlite::Result<HashSet<SessionId>> {
+    let sql = "WITH RECURSIVE waiting (id) AS (SELECT session_id FROM outbox_spans UNION \
+               SELECT outbox_sessions.session_id FROM outbox_sessions \
+               WHERE exported < (SELECT max(number) FROM chain WHERE session_id = outbox_sessions.session_id) \
+               UNION SELECT parent FROM sessions JOIN waiting USING (id) WHERE parent IS NOT NULL) \
+               SELECT id FROM waiting";
+    let ids = sql::rows(connection, sql, [], |row| row.get::<_, String>(0))?;
+    Ok(ids.into_iter().map(SessionId::new).collect())
+}
+
 fn counts(connection: &Connection) -> rusqlite::Result<OutboxCounts> {
     let count = |sql: &str| -> rusqlite::Result<u64> {
         let count = connection.query_row(sql, [], |row| row.get::<_, i64>(0)).optional()?;
@@ -280,3 +295,6 @@ fn counts(connection: &Connection) -> rusqlite::Result<OutboxCounts> {
         )?,
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -215,8 +215,7 @@ impl Actor {
                 self.requests.summarised(summarised, send_permit, &mut self.decider.log).await;
             }
             TurnMessage::Authorize { call, facts, fits, reply } => {
-                let facts = facts.map(|facts| *facts);
-                let decided = self.decider.decide(call, facts, fits);
+                let decided = self.decider.decide(call, facts.map(|facts| *facts), fits);
                 let _ = reply.send(Box::pin(self.authorization(decided)).await);
             }
             TurnMessage::BackgroundAtEnd { reply } => {

@@ -24,9 +24,11 @@ fn modegate(home: &Path, receiver: &Receiver, model: &str, arguments: &[&str]) -
         .env("ANTHROPIC_API_KEY", CANARY)
         .env("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url())
         .env("OTEL_EXPORTER_OTLP_HEADERS", "x-token=header-canary")
-        .args(["--model", model, "--mode", "code"])
-        .args(arguments)
         .stdin(Stdio::null());
+    if !model.is_empty() {
+        command.args(["--model", model, "--mode", "code"]);
+    }
+    command.args(arguments);
     command
 }
 
@@ -165,4 +167,31 @@ fn the_next_process_sends_what_a_killed_one_left() {
         receiver.spans().into_iter().filter(|span| span.name.starts_with("invoke_agent")).collect();
     let errors: Vec<_> = turns.iter().map(|span| text(&span.attributes, names::ERROR)).collect();
     assert_eq!(errors, [Some("interrupted".to_owned()), None]);
+}
+
+#[test]
+fn doctor_says_whether_the_collector_answers_and_what_waits() {
+    let home = tempfile::tempdir().unwrap();
+    let mut receiver = Receiver::start();
+    let doctor = |receiver: &Receiver, variable: &str| {
+        let mut command = modegate(home.path(), receiver, "", &["doctor"]);
+        command.env(variable, "http/json");
+        let output = command.output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.lines().find(|line| line.contains("telemetry")).unwrap().to_owned()
+    };
+    let line = doctor(&receiver, "X");
+    assert!(line.starts_with("ok") && line.contains("answers; nothing waits"), "{line}");
+    let line = doctor(&receiver, "OTEL_EXPORTER_OTLP_PROTOCOL");
+    assert!(line.starts_with("WRONG") && line.contains("Modegate sends http/protobuf only"), "{line}");
+    receiver.kill();
+    let model = script(home.path(), &[json!({ "text": "Done." }), json!({ "stop": "done" })]);
+    run(modegate(home.path(), &receiver, &model, &["-p", "go"]));
+    let line = doctor(&receiver, "X");
+    assert!(
+        line.starts_with("WRONG") && line.contains("takes no telemetry: traces: no connection"),
+        "{line}"
+    );
+    assert!(line.contains("2 spans and 1 entries of the audit log wait"), "{line}");
+    assert!(!line.contains("header-canary"), "{line}");
 }

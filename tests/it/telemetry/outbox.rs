@@ -10,7 +10,7 @@ use modegate::chain::Head;
 use modegate::http::Http;
 use modegate::otlp::Telemetry;
 use modegate::otlp::conventions as names;
-use modegate::otlp::settings::{Destination, Endpoint, Signal};
+use modegate::otlp::settings::{Destination, SignalEndpoint, Signal};
 use modegate::process::secrets::Secrets;
 use modegate::span_record::{SpanLink, SpanRecord, TracedWork};
 use modegate::store::{Row, Store, StoreLocation, Sync};
@@ -23,7 +23,7 @@ const SESSIONS: usize = 20;
 const ENTRIES: usize = 250;
 
 fn destination(receiver: &Receiver) -> Destination {
-    let endpoint = |signal: Signal| Endpoint {
+    let endpoint = |signal: Signal| SignalEndpoint {
         url: format!("{}/v1/{}", receiver.url(), signal.as_str()),
         headers: BTreeMap::new(),
         timeout: Duration::from_millis(300),
