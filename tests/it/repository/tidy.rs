@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
-const LAYERS: [(&str, &[&str]); 84] = [
+const LAYERS: [(&str, &[&str]); 85] = [
     ("acp", &[]),
     (
         "agent",
@@ -54,6 +54,7 @@ const LAYERS: [(&str, &[&str]); 84] = [
         "external_agent",
         &[
             "acp",
+            "hooks",
             "client",
             "process",
             "agents",
@@ -100,6 +101,7 @@ const LAYERS: [(&str, &[&str]); 84] = [
         "external_agent/session",
         &[
             "acp",
+            "hooks",
             "agents",
             "bounded_file",
             "client",
@@ -117,6 +119,7 @@ const LAYERS: [(&str, &[&str]); 84] = [
     ("external_agent/sockets", &[]),
     ("folder_removal", &[]),
     ("headless", &["acp", "agent", "budget", "client", "conversation", "model", "permission", "session"]),
+    ("hooks", &["permission", "process", "sandbox"]),
     ("http", &[]),
     ("ids", &["acp"]),
     ("image_scaling", &[]),
@@ -372,6 +375,7 @@ const CLI: &[&str] = &[
 const CONFIG: &[&str] = &[
     "acp",
     "budget",
+    "hooks",
     "agent",
     "bounded_file",
     "file_lock",
@@ -427,6 +431,7 @@ const COMMON: [&str; 5] = ["busy", "lazy_channel", "line_diff", "platform", "tex
 const SESSION: &[&str] = &[
     "acp",
     "budget",
+    "hooks",
     "bounded_file",
     "chain",
     "checks",
@@ -538,7 +543,7 @@ const PARTS: [(&str, &[&str]); 17] = [
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 138] = [
+const PURE: [&str; 139] = [
     "acp",
     "audit",
     "budget",
@@ -553,6 +558,7 @@ const PURE: [&str; 138] = [
     "external_agent/client/error",
     "external_agent/client/messages",
     "external_agent/client/state",
+    "hooks",
     "http/network",
     "http/public",
     "image_scaling",
