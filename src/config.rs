@@ -15,6 +15,8 @@ use crate::conversation::system_prompt::Sources;
 use crate::external_agent::WrappedAgent;
 use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::file_lock::FileLocks;
+use crate::hooks::runner::Hooks;
+use crate::hooks::{self, Hook};
 use crate::http::fetch_client::FetchClient;
 use crate::ids::Source;
 use crate::managed_policy::BY_POLICY;
@@ -120,6 +122,7 @@ pub struct Config {
     pub eof_grace: Duration,
     pub require_checks: bool,
     pub budgets: Budgets,
+    hooks: Vec<Hook>,
     deterministic: bool,
     exits: ExitSettings,
     steering: Option<bool>,
@@ -195,6 +198,7 @@ impl Config {
             _ => providers::load(&environment, requested.as_ref())?,
         };
         let budgets = file.to_budgets()?;
+        let hooks = hooks::complete(&[], &file.hooks).map_err(anyhow::Error::msg)?;
         let commands = file.shell.unwrap_or_default();
         if let Some(obsolete) = commands.obsolete() {
             tracing::warn!("{obsolete}");
@@ -259,6 +263,7 @@ impl Config {
             steering: file.steering,
             require_checks: file.require_checks.unwrap_or_default(),
             budgets,
+            hooks,
             first: First { mode, agent },
             cwd,
             eof_grace,
@@ -379,6 +384,7 @@ impl Config {
             requires_checks: false,
             max_steps: None,
             budgets: Arc::new(self.budgets),
+            hooks: Hooks::new(self.hooks, self.shell.processes().clone(), environment::inherited()),
             fallback_ceiling: None,
             exits: self.exits,
             signer: self.signer.map(Arc::new),

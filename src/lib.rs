@@ -37,6 +37,7 @@ pub mod front_matter;
 pub mod gate;
 pub mod git_folder;
 pub mod headless;
+pub mod hooks;
 pub mod http;
 pub mod ids;
 pub mod image_scaling;

@@ -14,6 +14,7 @@ pub use crate::conversation::acp_updates::OptionalUpdates;
 pub use crate::conversation::system_prompt::ClientPrompt;
 use crate::conversation::system_prompt::Sources;
 use crate::file_lock::FileLocks;
+use crate::hooks::runner::Hooks;
 use crate::ids::Source;
 use crate::mode::{Mode, Modes};
 pub use crate::model::TraceContext;
@@ -97,6 +98,8 @@ pub struct SessionContext {
     /// Limits each turn further than its mode does.
     pub max_steps: Option<u32>,
     pub budgets: Arc<Budgets>,
+    /// In the session's folder.
+    pub hooks: Hooks,
     /// Ceiling that applies because a policy file cannot be used.
     pub fallback_ceiling: Option<Arc<Mode>>,
     pub tools: Toolset,

@@ -20,6 +20,9 @@ use crate::store::retention;
 /// Maximum time after a run for deleting old sessions.
 const RETENTION_TIME: Duration = Duration::from_secs(2);
 
+/// Maximum time after a run for hooks that are told of its end.
+const NOTIFICATION_TIME: Duration = Duration::from_secs(5);
+
 pub(super) enum Which {
     New,
     Newest,
@@ -154,7 +157,7 @@ async fn run_prompt<O: Write, E: Write>(
         Which::Stored(part) => Some(sessions::to_resume(&context.store, &cwd, &part).await?),
     };
     let wanted_mode = first.mode.clone();
-    let store = context.store.clone();
+    let (store, hooks) = (context.store.clone(), context.hooks.clone());
     let agent = Agent::new(context, host, client, first);
     let format = match output_format {
         OutputFormat::Text => HeadlessFormat::Text,
@@ -180,6 +183,7 @@ async fn run_prompt<O: Write, E: Write>(
     {
         writeln!(errors, "modegate: {lost}")?;
     }
+    hooks.settle(NOTIFICATION_TIME).await;
     if !store_limits.is_off() {
         let deletion = retention::apply(&store, store_limits, Source::real().now_ms());
         // Ends in the middle of a step at most, and the next run goes on.

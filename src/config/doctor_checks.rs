@@ -72,6 +72,9 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
         if let Some(budgets) = budgets(flags, environment) {
             add("budgets", budgets);
         }
+        if let Some(hooks) = hooks(flags, environment) {
+            add("hooks", hooks);
+        }
     }
     if let Some(cwd) = &cwd {
         add("modes", modes(cwd, environment));
@@ -180,6 +183,23 @@ fn keys(environment: &Environment) -> CheckState {
         return CheckState::Note("none in the environment".into());
     }
     CheckState::Fine(names.join(", "))
+}
+
+/// Returns `None` without hooks. Programs without a folder are searched for when they start.
+fn hooks(flags: &Flags, environment: &Environment) -> Option<CheckState> {
+    let Config { hooks, .. } = Config::without_store(flags, environment.clone()).ok()?;
+    let programs = hooks.iter().map(|hook| (&hook.id, Path::new(&hook.command[0])));
+    let missing: Vec<String> = programs
+        .filter(|(_, program)| program.is_absolute() && !program.is_file())
+        .map(|(id, program)| format!("the program of the hook {id}, {}, does not exist", program.display()))
+        .collect();
+    if !missing.is_empty() {
+        let advice =
+            "fix `hooks` in config.yaml: a `deny` hook whose program cannot be started refuses every call";
+        return Some(CheckState::wrong(missing.join("; "), advice));
+    }
+    let ids: Vec<&str> = hooks.iter().map(|hook| hook.id.as_str()).collect();
+    (!ids.is_empty()).then(|| CheckState::Fine(ids.join(", ")))
 }
 
 /// Returns `None` without budgets.

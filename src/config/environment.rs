@@ -220,3 +220,8 @@ fn for_reading() -> Vec<(OsString, OsString)> {
 fn variables(is_wanted: impl Fn(&str) -> bool) -> Vec<(OsString, OsString)> {
     std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(&is_wanted)).collect()
 }
+
+/// The environment that programs of the user inherit: without the provider keys, which [`Environment::take`] removed.
+pub fn inherited() -> Vec<(OsString, OsString)> {
+    std::env::vars_os().collect()
+}

@@ -15,6 +15,7 @@ use super::evidence_key::EvidenceSettings;
 use crate::bounded_file;
 use crate::budget::prices::{ModelPrice, Prices};
 use crate::budget::{BudgetSettings, Budgets};
+use crate::hooks::{self, HookDefinition};
 use crate::http::fetch_client::{AllowedHost, FetchClient};
 use crate::mode::ToolList;
 use crate::model::Effort;
@@ -79,6 +80,9 @@ pub struct UserFile {
     /// Prices of models, by PROVIDER/NAME or NAME, which replace the list prices that Modegate knows.
     #[serde(default)]
     pub prices: BTreeMap<String, ModelPrice>,
+    /// Programs that may refuse calls, or are told of events.
+    #[serde(default)]
+    pub hooks: Vec<HookDefinition>,
     /// Milliseconds in which no person reads a plan: a faster acceptance does not count. With 0 each one counts.
     /// Default: 500.
     pub fast_answer_ms: Option<u64>,
@@ -294,6 +298,7 @@ fn merge(own: UserFile, made: UserFile) -> UserFile {
         require_checks: own.require_checks.or(made.require_checks),
         budgets: own.budgets.or(made.budgets),
         prices: if own.prices.is_empty() { made.prices } else { own.prices },
+        hooks: if own.hooks.is_empty() { made.hooks } else { own.hooks },
         fast_answer_ms: own.fast_answer_ms.or(made.fast_answer_ms),
         providers,
     }
@@ -322,6 +327,8 @@ fn read_one(path: &Path) -> anyhow::Result<UserFile> {
         bail!("{}: unknown provider {unknown:?}: the providers are {}", path.display(), valid.join(", "));
     }
     file.to_budgets().with_context(|| path.display().to_string())?;
+    let hooks = hooks::complete(&[], &file.hooks).map_err(anyhow::Error::msg);
+    hooks.with_context(|| path.display().to_string())?;
     for (id, settings) in &file.providers {
         if settings.api_key.is_some() && settings.key_command.is_some() {
             bail!("{}: {id} has both api_key and key_command: keep one", path.display());

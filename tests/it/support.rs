@@ -27,6 +27,7 @@ use modegate::budget::Budgets;
 use modegate::client;
 use modegate::client::ClientCapabilities;
 use modegate::file_lock::FileLocks;
+use modegate::hooks::runner::Hooks;
 use modegate::ids::Source;
 use modegate::memory::Memories;
 use modegate::mode::Modes;
@@ -98,6 +99,7 @@ pub(crate) struct Setup {
     pub rules: Rules,
     pub max_mode: Option<&'static str>,
     pub budgets: Arc<Budgets>,
+    pub hooks: Hooks,
     pub exits: ExitSettings,
     pub steering: bool,
     /// Configuration files that a test changes while it runs. Their modes and rules apply.
@@ -135,6 +137,7 @@ impl Default for Setup {
             rules: Rules::default(),
             max_mode: None,
             budgets: Arc::default(),
+            hooks: Hooks::default(),
             exits: ExitSettings::default(),
             steering: false,
             files: None,
@@ -183,6 +186,7 @@ impl TestClient {
             requires_checks: false,
             max_steps: None,
             budgets: setup.budgets,
+            hooks: setup.hooks,
             fallback_ceiling: None,
             tools: setup.tools.with_memories(&memories),
             exits: setup.exits,

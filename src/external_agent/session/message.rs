@@ -1,12 +1,14 @@
 //! Messages to the external agent of a session, from its tasks and from the actor, and its messages to the actor.
 //! Plain data.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::hooked_change::HookedChange;
 use super::moved_content::MovedContent;
 use super::prompt::ReadyAgent;
 use crate::acp::{
@@ -60,6 +62,8 @@ pub enum ProcessMessage {
         /// Of a file that waits to be moved.
         content: Option<MovedContent>,
     },
+    /// Hooks have seen the change.
+    ChangeHooked(HookedChange),
     ChangeAnswered(AnsweredChange),
     Ended {
         why: String,
@@ -137,7 +141,7 @@ pub enum AgentOutput {
     Denied {
         call: ToolCallId,
         tool: &'static str,
-        rule: &'static str,
+        rule: Cow<'static, str>,
     },
     /// Records a change that the agent may make.
     Permitted {

@@ -96,7 +96,7 @@ impl ExternalAgentSession {
                 };
                 if let Some(Denial { rule, message }) = denial {
                     return vec![
-                        AgentOutput::Denied { call: ToolCallId::new(TOOL), tool: TOOL, rule },
+                        AgentOutput::Denied { call: ToolCallId::new(TOOL), tool: TOOL, rule: rule.into() },
                         AgentOutput::Notice(format!("{message}\n\n")),
                         AgentOutput::Answer(reply, Err(ClientError::Refused(message))),
                     ];
@@ -134,7 +134,7 @@ impl ExternalAgentSession {
             Selected::Allowing => {}
             Selected::Rejecting => {
                 let call = request.tool_call.tool_call_id.clone();
-                let denied = AgentOutput::Denied { call, tool: TOOL, rule: permission::REJECTED };
+                let denied = AgentOutput::Denied { call, tool: TOOL, rule: permission::REJECTED.into() };
                 return vec![denied, AgentOutput::Answer(reply, answer)];
             }
             Selected::Nothing => return vec![AgentOutput::Answer(reply, answer)],
@@ -247,8 +247,10 @@ impl ExternalAgentSession {
                 let update =
                     SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(call.clone(), fields).meta(meta));
                 let event = SessionEvent::ForwardedUpdate { update: Box::new(update) };
-                let outputs =
-                    vec![AgentOutput::Denied { call, tool: TOOL, rule }, AgentOutput::Record(event, None)];
+                let outputs = vec![
+                    AgentOutput::Denied { call, tool: TOOL, rule: rule.into() },
+                    AgentOutput::Record(event, None),
+                ];
                 Some((outputs, rejection(request)))
             }
         }

@@ -96,13 +96,11 @@ impl Actor {
                 unrecorded: to.0.to_string(),
             });
         }
-        tracing::debug!(session = %self.decider.log.id(), %from, %to, source, "the mode changed");
         self.decider.log.follow(&link);
-        self.decider.log.traced(|trace| trace.changed_mode(&from.0, &to.0, source));
-        self.decider.policy.mode = to.clone();
-        self.decider.policy.previous = Some(from.clone());
-        let left_in = self.decider.policy.left_in.take();
-        self.decider.policy.left_in = left_in.filter(|_| is_by_client);
+        self.decider.enter(from.clone(), to.clone(), source);
+        if !is_by_client {
+            self.decider.policy.left_in = None;
+        }
         let void = self.switches.close(&self.decider);
         self.external_agent_message(AgentMessage::ModeChanging).await;
         if !keeps_unrecorded {

@@ -214,8 +214,8 @@ impl Actor {
                 }
                 self.requests.summarised(summarised, send_permit, &mut self.decider.log).await;
             }
-            TurnMessage::Authorize { call, facts, fits, reply } => {
-                let decided = self.decider.decide(call, facts.map(|facts| *facts), fits);
+            TurnMessage::Authorize { request, reply } => {
+                let decided = self.decider.decide_with_hooks(*request);
                 let _ = reply.send(Box::pin(self.authorization(decided)).await);
             }
             TurnMessage::BackgroundAtEnd { reply } => {
@@ -299,6 +299,7 @@ impl Actor {
             }
             Decided::Granted(grant) => grant,
         };
+        self.decider.tell_of_grant(&grant);
         let Some(cancel) = self.turns.running.as_ref().map(|turn| turn.cancel.clone()) else {
             return Authorization::Cancelled;
         };
@@ -364,7 +365,7 @@ impl Actor {
         self.switches.end_turn();
         self.notes.deliver(&mut self.decider).await;
         self.decider.log.save().await;
-        self.decider.log.signal_end(turns::outcome(&outcome));
+        self.decider.signal_end(turns::outcome(&outcome));
         self.turns.reply(reply, outcome.clone(), command, &mut self.decider.log);
         for prompt in joined {
             self.turns.reply(prompt.reply, outcome.clone(), None, &mut self.decider.log);
@@ -457,7 +458,7 @@ impl Actor {
             }
             AgentOutput::NoticeInTurn(text) => self.notes.warn(text),
             AgentOutput::Denied { call, tool, rule } => {
-                self.decider.record_denial(call, tool.to_owned(), rule);
+                self.decider.record_denial(call, tool.to_owned(), &rule);
             }
             AgentOutput::Permitted { call, facts, has_user_consent } => {
                 let grant = Grant { call, facts: *facts, has_user_consent };

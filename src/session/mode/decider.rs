@@ -19,6 +19,7 @@ use crate::conversation::acp_updates;
 use crate::conversation::question_text::CallPreview;
 use crate::event::ToolCallEvent;
 use crate::gate::Permit;
+use crate::hooks::HookFacts;
 use crate::ids;
 use crate::permission::{
     self, AskReason, CallFacts, CallSource, Ceilings, Denial, Effect, FilesBelow, Scope, Target, UNRECORDED,
@@ -88,6 +89,8 @@ pub(crate) enum Authorization {
         last_seen: Vec<Option<LastSeen>>,
         files: Box<FilesBelow>,
     },
+    /// Not denied, and hooks that may refuse the call have not run.
+    Hooks(Box<HookFacts>),
     /// Not denied, but the arguments are invalid.
     Invalid,
     /// Rejected by the user, or the user was unreachable.
@@ -217,7 +220,7 @@ impl Decider {
         self.log.traced(|trace| trace.answered(number, answer.outcome()));
         let decided = match answer {
             PermissionAnswer::Always => {
-                self.allowed_note = allowed_note(&scopes, &mode);
+                self.allowed_note = permission_options::allowed_note(&scopes, &mode);
                 self.remember(&mode, true, scopes);
                 self.decide_again(call, &facts)
             }
@@ -409,12 +412,23 @@ impl Decider {
     }
 
     fn denied(&mut self, call: ToolCallId, denial: Denial) -> Authorization {
+        let Denial { rule, message } = denial;
+        self.denied_by(call, rule, rule, message)
+    }
+
+    /// `recorded` is the rule in the record.
+    pub(super) fn denied_by(
+        &mut self,
+        call: ToolCallId,
+        rule: &'static str,
+        recorded: &str,
+        message: String,
+    ) -> Authorization {
         let announced = self.log.open_call(&call);
         let tool = announced.map(|call| call.name.clone()).unwrap_or_default();
         let of_model = announced.filter(|call| call.check.is_none());
-        let too_often = of_model.is_some_and(|call| self.denials.add(call, denial.rule));
-        let Denial { rule, message } = denial;
-        self.record_denial(call, tool, rule);
+        let too_often = of_model.is_some_and(|call| self.denials.add(call, rule));
+        self.record_denial(call, tool, recorded);
         Authorization::Denied { rule, message, too_often }
     }
 
@@ -454,7 +468,7 @@ impl Decider {
         }
     }
 
-    pub(crate) fn record_denial(&mut self, call: ToolCallId, tool: String, rule: &'static str) {
+    pub(crate) fn record_denial(&mut self, call: ToolCallId, tool: String, rule: &str) {
         let mode = self.policy.mode.clone();
         tracing::info!(session = %self.log.id(), %mode, tool, rule, "denied a call");
         let (turn, at) = (self.log.turn(), self.log.now_ms());
@@ -478,19 +492,6 @@ impl Decider {
             at,
         }));
     }
-}
-
-/// Names the commands that need no permission any more. Another form of them still needs it.
-fn allowed_note(scopes: &[Scope], mode: &str) -> Option<String> {
-    let commands = scopes.iter().filter(|scope| matches!(scope, Scope::Run(..)));
-    let labels: Vec<String> = commands.map(Scope::label).collect();
-    (!labels.is_empty()).then(|| {
-        format!(
-            "The user allows this from now on in {mode} mode, without a question: {}. Use this form again, because another one \
-             is asked about.",
-            labels.join(", ")
-        )
-    })
 }
 
 fn not_asked(why: String, facts: &CallFacts) -> String {

@@ -129,3 +129,16 @@ fn with_reason(text: &str) -> String {
         text => format!("{REJECTED} In the user's words: {text}"),
     }
 }
+
+/// Names the commands that need no permission any more. Another form of them still needs it.
+pub(super) fn allowed_note(scopes: &[Scope], mode: &str) -> Option<String> {
+    let commands = scopes.iter().filter(|scope| matches!(scope, Scope::Run(..)));
+    let labels: Vec<String> = commands.map(Scope::label).collect();
+    (!labels.is_empty()).then(|| {
+        format!(
+            "The user allows this from now on in {mode} mode, without a question: {}. Use this form again, because another one \
+             is asked about.",
+            labels.join(", ")
+        )
+    })
+}

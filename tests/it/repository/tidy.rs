@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
-const LAYERS: [(&str, &[&str]); 91] = [
+const LAYERS: [(&str, &[&str]); 92] = [
     ("acp", &[]),
     (
         "agent",
@@ -56,6 +56,7 @@ const LAYERS: [(&str, &[&str]); 91] = [
         "external_agent",
         &[
             "acp",
+            "hooks",
             "client",
             "process",
             "agents",
@@ -102,6 +103,7 @@ const LAYERS: [(&str, &[&str]); 91] = [
         "external_agent/session",
         &[
             "acp",
+            "hooks",
             "agents",
             "bounded_file",
             "client",
@@ -119,6 +121,7 @@ const LAYERS: [(&str, &[&str]); 91] = [
     ("external_agent/sockets", &[]),
     ("folder_removal", &[]),
     ("headless", &["acp", "agent", "budget", "client", "conversation", "model", "permission", "session"]),
+    ("hooks", &["permission", "process", "sandbox"]),
     ("http", &[]),
     ("ids", &["acp"]),
     ("image_scaling", &[]),
@@ -400,6 +403,7 @@ const CLI: &[&str] = &[
 const CONFIG: &[&str] = &[
     "acp",
     "budget",
+    "hooks",
     "agent",
     "bounded_file",
     "file_lock",
@@ -458,6 +462,7 @@ const COMMON: [&str; 5] = ["busy", "lazy_channel", "line_diff", "platform", "tex
 const SESSION: &[&str] = &[
     "acp",
     "budget",
+    "hooks",
     "bounded_file",
     "chain",
     "checks",
@@ -577,7 +582,7 @@ const PARTS: [(&str, &[&str]); 19] = [
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 161] = [
+const PURE: [&str; 162] = [
     "acp",
     "audit",
     "audit/signatures",
@@ -601,6 +606,7 @@ const PURE: [&str; 161] = [
     "external_agent/client/error",
     "external_agent/client/messages",
     "external_agent/client/state",
+    "hooks",
     "http/network",
     "http/public",
     "image_scaling",
