@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::fs;
 
-use modegate::otlp::conventions::{self, AUDIT_FACTS, AUDIT_MEMBERS, ATTRIBUTES, ERRORS, METRICS};
+use modegate::otlp::conventions::{self, ATTRIBUTES, AUDIT_FACTS, AUDIT_MEMBERS, ERRORS, METRICS};
 use modegate::otlp::settings::{SECRET_VARIABLES, VARIABLES};
 
 use super::{check_table, root};
