@@ -3,7 +3,7 @@
 //! The registry is the only lock here. It guards the set of sessions, never their contents.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
@@ -21,9 +21,10 @@ use crate::checks::Check;
 use crate::client::Client;
 use crate::error::AgentError;
 use crate::external_agent::{ExternalAgentError, WrappedAgent};
+use crate::managed_policy::ManagedLimits;
 use crate::mode::Modes;
 use crate::mode::stored::Defaults;
-use crate::model::catalog::ModelCatalog;
+use crate::model::catalog::{ModelCatalog, NoModel};
 use crate::permission::rules::Rules;
 use crate::server::ServerDefinition;
 use crate::session::UserCommand;
@@ -34,6 +35,7 @@ use registry::{Registry, SharedRegistry};
 mod client_prompt;
 mod initialize;
 mod list;
+mod managed_session;
 mod open;
 mod registry;
 mod session_setup;
@@ -41,7 +43,8 @@ mod session_setup;
 /// The error is a sentence for the user.
 pub type ModelCatalogLoader = Arc<dyn Fn() -> Result<Arc<ModelCatalog>, String> + Send + Sync>;
 
-pub type PolicyOf = Arc<dyn Fn(&Path) -> LoadedPolicy + Send + Sync>;
+/// Takes the folders of a session, the working directory first.
+pub type PolicyOf = Arc<dyn Fn(&[PathBuf]) -> LoadedPolicy + Send + Sync>;
 
 pub struct LoadedPolicy {
     pub modes: Arc<Modes>,
@@ -55,6 +58,10 @@ pub struct LoadedPolicy {
     pub notices: Vec<String>,
     pub default_mode: Option<String>,
     pub problems: Vec<String>,
+    /// Limits of the organisation's policy, which apply to the session beside the other members.
+    pub managed: Arc<ManagedLimits>,
+    /// The reason why no session is opened, as a sentence without a full stop.
+    pub refusal: Option<String>,
 }
 
 impl LoadedPolicy {
@@ -214,6 +221,10 @@ impl Agent {
             reading("your settings", move || load_models()).await?.map_err(AgentError::AuthRequired)?;
         match models.check_key(models.default_model().clone()) {
             Ok(_) => Ok(models),
+            // No login helps.
+            Err(error @ (NoModel::NotAllowed { .. } | NoModel::Refused(_))) => {
+                Err(AgentError::InvalidRequest(error.to_string()))
+            }
             Err(error) => Err(AgentError::AuthRequired(error.to_string())),
         }
     }

@@ -188,6 +188,17 @@ impl AgentRegistry {
         self
     }
 
+    /// Keeps the agents that `limit` returns. Without any, the built-in agent that only reads remains.
+    #[must_use]
+    pub fn limited(&self, limit: impl FnMut(&AgentSpec) -> Option<AgentSpec>) -> Self {
+        let kept: Vec<Arc<AgentSpec>> =
+            self.0.iter().map(AsRef::as_ref).filter_map(limit).map(Arc::new).collect();
+        if !kept.is_empty() {
+            return Self(kept);
+        }
+        Self(Self::default().0.into_iter().filter(|agent| agent.is_read_only).collect())
+    }
+
     /// Adds the agents of one file. The user's replace built-in ones with the same id; a project's need ids
     /// of their own.
     pub fn add(&mut self, definitions: &[AgentDefinition], origin: AgentOrigin) -> Result<(), Fault> {

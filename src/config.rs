@@ -1,16 +1,14 @@
 //! Combines flags, environment and the user's files into a validated [`Config`].
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use secrecy::ExposeSecret;
 use tokio::sync::mpsc;
 
-use crate::agent::{First, HostSettings, LoadedPolicy, ModelCatalogLoader, PolicyOf};
-use crate::agents::AgentRegistry;
+use crate::agent::{First, HostSettings, ModelCatalogLoader};
+use crate::budget::Budgets;
 use crate::busy;
 use crate::client::ClientCapabilities;
 use crate::conversation::system_prompt::Sources;
@@ -19,6 +17,7 @@ use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::file_lock::FileLocks;
 use crate::http::fetch_client::FetchClient;
 use crate::ids::Source;
+use crate::managed_policy::BY_POLICY;
 use crate::memory::Memories;
 use crate::mode::{Mode, Modes};
 use crate::model::catalog::{OFFLINE, SCRIPTED};
@@ -32,22 +31,28 @@ use crate::platform::files::real_path;
 use crate::policy::Layers;
 use crate::process::shell::Shell;
 use crate::session::IDLE_TIMEOUT;
-use crate::session::is_reserved_name;
 use crate::session::{ExitSettings, OptionalUpdates, SessionContext};
+use crate::signing::SigningKey;
 use crate::store::memories::StoredMemories;
 use crate::store::retention::Retention;
 use crate::store::{Store, StoreLocation, Sync};
-use crate::tool::mcp::Logins;
 use crate::tool::web::fetch::FetchLimits;
 use crate::tool::{DiskTexts, Toolset};
 use crate::transcript::launch_options::{LaunchOptions, StoreKind};
 use crate::transcript::lockstep::Determinism;
 use connections::Connections;
 use environment::Environment;
-use policies::{Loaded, Policies};
+use evidence_key::EvidenceSettings;
+use policies::Policies;
 use providers::Providers;
+use session_policy::{check_store, policy_of, write_folders};
 use telemetry::TelemetryConfig;
 use user_file::UnrecordedChanges;
+
+pub use places::{
+    find_store, logins, provider_variables, real_working_folder, replay_places, scratch_folder,
+    working_folder,
+};
 
 pub mod agent_checks;
 pub mod commands;
@@ -55,11 +60,15 @@ mod connections;
 pub mod doctor_checks;
 mod embedded;
 pub mod environment;
+pub mod evidence_key;
+pub mod managed_file;
 pub mod online;
+mod places;
 pub mod policies;
 mod project;
 pub mod providers;
 pub mod servers;
+pub mod session_policy;
 mod skill_files;
 mod telemetry;
 mod user_commands;
@@ -110,6 +119,7 @@ pub struct Config {
     pub cwd: PathBuf,
     pub eof_grace: Duration,
     pub require_checks: bool,
+    pub budgets: Budgets,
     deterministic: bool,
     exits: ExitSettings,
     steering: Option<bool>,
@@ -128,6 +138,8 @@ pub struct Config {
     sync: Sync,
     retention: Retention,
     unrecorded_changes: Option<UnrecordedChanges>,
+    evidence: EvidenceSettings,
+    signer: Option<SigningKey>,
     shell: Shell,
     fetch_client: Arc<FetchClient>,
     connections: Connections,
@@ -155,14 +167,19 @@ pub struct Runtime {
 
 impl Config {
     pub fn new(flags: &Flags, environment: Environment) -> anyhow::Result<Self> {
-        let config = Self::without_store(flags, environment)?;
+        let mut config = Self::without_store(flags, environment)?;
+        // Neither a deterministic run nor a script uses the user's files.
+        if !config.deterministic && !config.is_embedded {
+            config.signer = evidence_key::for_signing(&config.evidence, &config.environment)?;
+        }
         if let (Some(_), StoreLocation::File(path)) = (&flags.store, &config.store) {
             Store::create_or_open(path).with_context(|| format!("--store {}", path.display()))?;
         }
         Ok(config)
     }
 
-    /// As [`Self::new`], but does not try to open the store, which could create or migrate it.
+    /// As [`Self::new`], but does not try to open the store, which could create or migrate it, and neither reads nor
+    /// creates the key that signs.
     fn without_store(flags: &Flags, mut environment: Environment) -> anyhow::Result<Self> {
         let eof_grace = Duration::try_from_secs_f64(flags.eof_grace.unwrap_or(1.0)).context("--eof-grace")?;
         let model_name = flags.model.as_deref().or(environment.model.as_deref());
@@ -177,6 +194,7 @@ impl Config {
             }
             _ => providers::load(&environment, requested.as_ref())?,
         };
+        let budgets = file.to_budgets()?;
         let commands = file.shell.unwrap_or_default();
         if let Some(obsolete) = commands.obsolete() {
             tracing::warn!("{obsolete}");
@@ -188,12 +206,25 @@ impl Config {
         let is_without_data_folder = environment.data_folder.is_none();
         // A deterministic run gives the same bytes each time, so it neither reads nor writes the user's store.
         let default_store = if flags.deterministic { Some("memory") } else { None };
-        let store = location(flags.store.as_deref().or(default_store), &environment)?;
-        environment.protect(store.files().into_iter().chain(flags.record.clone()));
+        let store = places::location(flags.store.as_deref().or(default_store), &environment)?;
+        let evidence = file.evidence.unwrap_or_default();
+        let key_file = evidence_key::place(&evidence, &environment);
+        environment.protect(store.files().into_iter().chain(flags.record.clone()).chain(key_file));
         let shell = commands::shell(&environment, &commands)?;
         let cwd = working_folder(flags)?;
-        let policies = Policies::new(&environment, file.tool_list, flags.deterministic);
+        let policies = Policies::new(&environment, file.tool_list, flags.deterministic)
+            .with_write_folders(write_folders(flags, &commands, environment.user.home.as_deref())?);
         let loaded = policies.load(&real_path(&cwd).unwrap_or_else(|_| cwd.clone()));
+        check_store(flags, &loaded.managed, &store)?;
+        let chosen_modes = [("--mode", &flags.mode), ("--max-mode", &flags.max_mode)];
+        for (flag, mode) in chosen_modes.into_iter().filter_map(|(flag, mode)| Some((flag, mode.as_ref()?))) {
+            if !loaded.managed.allows_mode(mode) {
+                bail!("{flag}: {mode} mode is not available, {BY_POLICY}");
+            }
+        }
+        if let Some(agent) = flags.agent.as_ref().filter(|agent| !loaded.managed.allows_agent(agent)) {
+            bail!("--agent: the agent {agent} is not available, {BY_POLICY}");
+        }
         // An unknown name may be defined in an unusable file.
         let with_problem = |name: &str| match loaded.problems.first() {
             Some(diagnostic) => format!("{name}, while {diagnostic}"),
@@ -227,6 +258,7 @@ impl Config {
             exits: ExitSettings { is_off: flags.no_exit, reading_time, accepts_all: flags.accept_all },
             steering: file.steering,
             require_checks: file.require_checks.unwrap_or_default(),
+            budgets,
             first: First { mode, agent },
             cwd,
             eof_grace,
@@ -249,6 +281,8 @@ impl Config {
             sync: store_settings.sync,
             retention: Retention { keeps_unexported: telemetry.is_required(), ..store_settings.retention() },
             unrecorded_changes: store_settings.unrecorded_changes,
+            evidence,
+            signer: None,
             shell,
             fetch_client,
             connections,
@@ -340,11 +374,14 @@ impl Config {
             skills: Arc::default(),
             checks: Arc::default(),
             max_modes: self.max_modes,
+            managed_modes: Vec::new(),
             ends_with_turn: false,
             requires_checks: false,
             max_steps: None,
+            budgets: Arc::new(self.budgets),
             fallback_ceiling: None,
             exits: self.exits,
+            signer: self.signer.map(Arc::new),
             refuses_unrecorded: self.unrecorded_changes == Some(UnrecordedChanges::Refuse),
             // In a replay, it depends on time whether a prompt joins a turn.
             steering: self.steering.unwrap_or(!self.deterministic),
@@ -372,22 +409,12 @@ impl Config {
             server_notices: Arc::default(),
         };
         let binary = std::env::current_exe().ok();
-        let policies = self.policies;
         let wrapped_agent = self.wrapped.as_ref().map(|(id, definition)| WrappedAgent {
             id: id.clone(),
             definition: definition.clone(),
             cwd: self.cwd.clone(),
         });
-        let wrapped =
-            self.wrapped.map(|(id, external_agent)| Arc::new(AgentRegistry::wrapping(&id, external_agent)));
-        let policy: PolicyOf = Arc::new(move |cwd| {
-            let mut policy = load_policy(&policies, cwd);
-            policy.notices.extend(policies.project_notice(cwd));
-            match &wrapped {
-                Some(agents) => LoadedPolicy { agents: Arc::clone(agents), ..policy },
-                None => policy,
-            }
-        });
+        let policy = policy_of(self.policies, &self.environment, self.wrapped);
         let load_models: ModelCatalogLoader = if is_embedded {
             Arc::new(move || Ok(Arc::clone(&models)))
         } else {
@@ -397,100 +424,6 @@ impl Config {
         let (host, retention) =
             (HostSettings { policy, load_models, binary, wrapped: wrapped_agent }, self.retention);
         Ok(Runtime { context, host, determinism, retention, telemetry })
-    }
-}
-
-fn load_policy(policies: &Policies, cwd: &Path) -> LoadedPolicy {
-    let Loaded { layers, problems } = policies.load(cwd);
-    let (commands, mut broken_commands) = policies.commands(cwd);
-    let (skills, broken_skills) = policies.skills(cwd);
-    let (taken, commands): (Vec<_>, Vec<_>) =
-        commands.into_iter().partition(|command| is_reserved_name(&command.name, &layers.modes));
-    broken_commands
-        .extend(taken.iter().map(|command| format!("/{} is the name of another command", command.name)));
-    let servers = servers::filled(layers.servers, environment::variable);
-    let mut notices = layers.unused_checks;
-    if !broken_commands.is_empty() {
-        notices.push(format!("Commands that cannot be used:\n{}", broken_commands.join("\n")));
-    }
-    if !broken_skills.is_empty() {
-        notices.push(format!("Skills that cannot be used:\n{}", broken_skills.join("\n")));
-    }
-    LoadedPolicy {
-        servers,
-        checks: layers.checks.into(),
-        commands: commands.into(),
-        skills: Arc::new(skills),
-        notices,
-        modes: Arc::new(layers.modes),
-        rules: Arc::new(layers.rules),
-        agents: Arc::new(layers.agents.filled(servers::filled_external_agent_now)),
-        default_mode: layers.default_mode,
-        problems: problems.iter().map(ToString::to_string).collect(),
-    }
-}
-
-/// Returns this program, and a scratch folder for replays, one per process to avoid collisions.
-pub fn replay_places() -> anyhow::Result<(PathBuf, PathBuf)> {
-    let binary = std::env::current_exe().context("finding this binary")?;
-    let temporary = real_path(std::env::temp_dir()).context("finding the folder for temporary files")?;
-    Ok((binary, temporary.join(format!("modegate-replay-{}", std::process::id()))))
-}
-
-/// The provider keys that [`Environment::take`] removed, as variables for a child process.
-pub fn provider_variables(environment: &Environment) -> Vec<(String, OsString)> {
-    environment.keys().map(|(name, key)| (name, key.expose_secret().into())).collect()
-}
-
-pub fn working_folder(flags: &Flags) -> anyhow::Result<PathBuf> {
-    let here = std::env::current_dir().context("the current directory")?;
-    Ok(flags.cwd.as_ref().map_or(here.clone(), |cwd| here.join(cwd)))
-}
-
-/// The logins at MCP servers, beside the keys of model providers.
-pub fn logins(environment: &Environment) -> Logins {
-    let folder = environment.config_folder.as_ref().map(|folder| folder.join("mcp-logins"));
-    folder.map(Logins::new).unwrap_or_default()
-}
-
-/// Returns the working folder without links and `..`.
-pub fn real_working_folder(flags: &Flags) -> anyhow::Result<PathBuf> {
-    let cwd = working_folder(flags)?;
-    real_path(&cwd).with_context(|| format!("the working folder {}", cwd.display()))
-}
-
-/// Returns the store's file, and whether it exists.
-pub fn find_store(flags: &Flags, environment: &Environment) -> anyhow::Result<(PathBuf, bool)> {
-    match location(flags.store.as_deref(), environment)? {
-        StoreLocation::File(path) => {
-            let exists = path.try_exists();
-            let exists = exists.with_context(|| format!("the store {} cannot be read", path.display()))?;
-            Ok((path, exists))
-        }
-        StoreLocation::Memory if flags.store.is_none() => {
-            bail!("there is no session store, because there is no home directory: name a file with --store")
-        }
-        StoreLocation::Memory | StoreLocation::Reading(_) => {
-            bail!("there is no session store on disk: sessions are in memory only")
-        }
-    }
-}
-
-pub fn scratch_folder(environment: &Environment) -> anyhow::Result<PathBuf> {
-    let folder = environment.user.temporary.join(format!("modegate-doctor-{}", std::process::id()));
-    std::fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
-    Ok(real_path(folder)?)
-}
-
-fn location(store: Option<&str>, environment: &Environment) -> anyhow::Result<StoreLocation> {
-    match store {
-        Some("memory") => Ok(StoreLocation::Memory),
-        Some("") => bail!("--store: give a path, or memory"),
-        Some(path) => Ok(StoreLocation::File(path.into())),
-        None => Ok(environment
-            .data_folder
-            .as_ref()
-            .map_or(StoreLocation::Memory, |folder| StoreLocation::File(folder.join("modegate.db")))),
     }
 }
 

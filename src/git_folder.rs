@@ -71,6 +71,13 @@ pub fn exclude_rules(root: &Path, limit: u64) -> Result<String, ReadError> {
     bounded_file::read_text_below(common, &common.join("info/exclude"), limit)
 }
 
+/// The repository's configuration. Missing if the git folder is not confirmed.
+pub fn config(root: &Path) -> Result<String, ReadError> {
+    let git_folder = GitFolder::of(&root.join(".git")).map_err(|_| ReadError::Missing)?;
+    let common = git_folder.common();
+    bounded_file::read_text_below(common, &common.join("config"), MAX_FILE)
+}
+
 impl Git {
     pub fn of(session: &Path) -> Self {
         let Some(root) = root(session) else { return Self::default() };

@@ -115,6 +115,8 @@ pub enum CeilingKind {
     #[default]
     Mode,
     Agent(String),
+    /// The highest mode of an organisation's policy.
+    Policy,
 }
 
 /// A mode with all its keys, as users write and audits read it. Never the state of a session: a field is a key of the
@@ -155,6 +157,7 @@ impl Mode {
         match &self.kind {
             CeilingKind::Mode => format!("{} mode", self.id),
             CeilingKind::Agent(agent) => format!("the agent {agent}"),
+            CeilingKind::Policy => format!("your organisation's policy ({} mode)", self.id),
         }
     }
 

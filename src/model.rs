@@ -13,6 +13,7 @@ use crate::acp::SessionId;
 use excess::Excess;
 use schema::Schema;
 
+pub mod allowed;
 pub mod attempt;
 pub mod catalog;
 pub mod endpoint;

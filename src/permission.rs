@@ -38,6 +38,9 @@ pub enum Verdict {
 
 // Rules of refusals outside of [`decide`]. A test compares the constants with the reference page of errors.
 
+/// Rule of a call that a `deny` rule denies.
+pub const DENY_RULE: &str = "deny_rule";
+
 /// Rule of a denial because a call needs permission, and no user can answer.
 pub const NO_USER: &str = "no_user";
 
@@ -160,8 +163,9 @@ pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict
         });
     };
     if let Some(rule) = ceilings.denying(call) {
-        let message = format!("The rule deny {} does not allow this, in any mode.", rule.text);
-        return Verdict::Deny(Denial { rule: "deny_rule", message });
+        let whose = if rule.is_of_policy { " of your organisation's policy" } else { "" };
+        let message = format!("The rule deny {}{whose} does not allow this, in any mode.", rule.text);
+        return Verdict::Deny(Denial { rule: DENY_RULE, message });
     }
     let denial = match call.source {
         CallSource::Tool | CallSource::Broker => ceilings.modes.iter().find_map(|mode| denied_by(mode, call)),
@@ -404,6 +408,7 @@ fn access_text(access: Access) -> &'static str {
 fn place(mode: &Mode) -> String {
     match &mode.kind {
         CeilingKind::Mode => format!("in {}", mode.label()),
+        CeilingKind::Policy => format!("under {}", mode.label()),
         CeilingKind::Agent(_) => format!("to {}", mode.label()),
     }
 }
@@ -413,7 +418,7 @@ fn capability_text(mode: &Mode) -> &'static str {
         (Access::ReadOnly, CeilingKind::Agent(_)) => {
             "You can read and search (with commands, too, where shell_read_only is offered), and answer with what you found."
         }
-        (Access::ReadOnly, CeilingKind::Mode) => {
+        (Access::ReadOnly, CeilingKind::Mode | CeilingKind::Policy) => {
             "You can read and search (with commands, too, where shell_read_only is offered), and write a plan in your answer; the user decides when to leave this mode."
         }
         (Access::Edit, _) => "You can read, search and edit files where the mode allows it.",

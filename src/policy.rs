@@ -55,6 +55,37 @@ pub struct Diagnostic {
     pub shown: String,
 }
 
+impl Diagnostic {
+    /// About the whole file.
+    pub fn of_file(name: &str, text: impl Into<String>) -> Self {
+        Self { place: name.to_owned(), line: 0, text: text.into(), shown: String::new() }
+    }
+
+    /// The parser cannot read `source`.
+    pub fn unreadable(name: &str, source: &str, error: &serde_saphyr::Error) -> Self {
+        let place = error.location();
+        let suffix = place.map(|place| format!(":{}:{}", place.line(), place.column())).unwrap_or_default();
+        let snippet_lines: Vec<String> = error.render().lines().skip(2).map(str::to_owned).collect();
+        Self {
+            place: format!("{name}{suffix}"),
+            line: place.map_or(0, |place| line_number(place.line())),
+            text: yaml_error::describe(error, source),
+            shown: snippet_lines.join("\n"),
+        }
+    }
+
+    /// A fault at its place in `source`.
+    pub fn at(name: &str, source: &str, fault: Fault) -> Self {
+        let Fault { line, column, text } = fault;
+        let at = line_number(line);
+        let snippet = source.lines().nth(at.saturating_sub(1)).map_or_else(String::new, |source| {
+            let indent = usize::try_from(column).unwrap_or(1).saturating_sub(1);
+            format!("{line:>4} | {source}\n     | {:indent$}^", "")
+        });
+        Self { place: format!("{name}:{line}:{column}"), line: at, text, shown: snippet }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub struct Layers {
     pub modes: Modes,
@@ -87,8 +118,9 @@ impl Layers {
         if text.trim().is_empty() {
             return Ok(());
         }
-        let file: ModeFile = serde_saphyr::from_str(text).map_err(|error| unreadable(name, text, &error))?;
-        let fault = |fault: Fault| diagnostic(name, text, fault);
+        let file: ModeFile =
+            serde_saphyr::from_str(text).map_err(|error| Diagnostic::unreadable(name, text, &error))?;
+        let fault = |fault: Fault| Diagnostic::at(name, text, fault);
         let mut modes = self.modes.clone();
         add_modes(&mut modes, &file.modes, owner).map_err(fault)?;
         let permissions = file.permissions.translated().map_err(fault)?;
@@ -165,7 +197,8 @@ fn servers(
     Ok(servers)
 }
 
-fn add_modes(modes: &mut Modes, definitions: &[ModeDefinition], owner: LayerOwner) -> Result<(), Fault> {
+/// Adds the modes of one file.
+pub fn add_modes(modes: &mut Modes, definitions: &[ModeDefinition], owner: LayerOwner) -> Result<(), Fault> {
     let mut seen: Vec<&str> = Vec::new();
     for definition in definitions {
         let id = definition.id.value.as_str();
@@ -262,29 +295,6 @@ fn narrow(mode: &mut Mode, base: &Mode, modes: &Modes, definition: &ModeDefiniti
         mode.in_band_switch = base.in_band_switch;
     }
     Ok(())
-}
-
-fn unreadable(name: &str, source: &str, error: &serde_saphyr::Error) -> Diagnostic {
-    let place =
-        error.location().map(|place| format!(":{}:{}", place.line(), place.column())).unwrap_or_default();
-    let snippet_lines: Vec<String> = error.render().lines().skip(2).map(str::to_owned).collect();
-    let line = error.location().map_or(0, |place| line_number(place.line()));
-    Diagnostic {
-        place: format!("{name}{place}"),
-        line,
-        text: yaml_error::describe(error, source),
-        shown: snippet_lines.join("\n"),
-    }
-}
-
-fn diagnostic(name: &str, text: &str, fault: Fault) -> Diagnostic {
-    let Fault { line, column, text: what } = fault;
-    let at = line_number(line);
-    let snippet = text.lines().nth(at.saturating_sub(1)).map_or_else(String::new, |source| {
-        let indent = usize::try_from(column).unwrap_or(1).saturating_sub(1);
-        format!("{line:>4} | {source}\n     | {:indent$}^", "")
-    });
-    Diagnostic { place: format!("{name}:{line}:{column}"), line: at, text: what, shown: snippet }
 }
 
 fn line_number(line: u64) -> usize {

@@ -18,6 +18,7 @@ pub use crate::supervisor::record::RecordState;
 
 mod agent_limits;
 mod build_folder;
+mod command_sandbox;
 pub mod hard_links;
 mod made_caches;
 pub mod network_variables;

@@ -178,6 +178,28 @@ fn values_with_names(values: &BTreeMap<String, SecretString>) -> Vec<(String, Se
     values.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
+/// Name and transport of a client's server. `None` for a transport that is not supported.
+pub fn client_transport(server: &McpServer) -> Option<(&str, ServerTransport)> {
+    match server {
+        McpServer::Stdio(server) => {
+            let env = server.env.iter().map(|it| (it.name.clone(), it.value.as_str().into()));
+            let transport = ServerTransport::Program {
+                command: server.command.to_string_lossy().into_owned(),
+                args: server.args.clone(),
+                env: env.collect(),
+                cwd: None,
+            };
+            Some((&server.name, transport))
+        }
+        McpServer::Http(server) => {
+            let headers = server.headers.iter().map(|it| (it.name.clone(), it.value.as_str().into()));
+            let transport = ServerTransport::Address { url: server.url.clone(), headers: headers.collect() };
+            Some((&server.name, transport))
+        }
+        _ => None,
+    }
+}
+
 /// Combines both sources. Also returns one sentence for each server that cannot be started.
 pub fn gather(
     own: &BTreeMap<String, ServerDefinition>,
@@ -197,39 +219,19 @@ pub fn gather(
         .collect();
     let nothing = ServerDefinition::default();
     for server in brought {
-        let (name, transport) = match server {
-            McpServer::Stdio(server) => {
-                let env = server.env.iter().map(|it| (it.name.clone(), it.value.as_str().into()));
-                let transport = ServerTransport::Program {
-                    command: server.command.to_string_lossy().into_owned(),
-                    args: server.args.clone(),
-                    env: env.collect(),
-                    cwd: None,
-                };
-                (&server.name, transport)
-            }
-            McpServer::Http(server) => {
-                let headers = server.headers.iter().map(|it| (it.name.clone(), it.value.as_str().into()));
-                (
-                    &server.name,
-                    ServerTransport::Address { url: server.url.clone(), headers: headers.collect() },
-                )
-            }
-            McpServer::Sse(server) => {
-                notices.push(format!(
+        let Some((name, transport)) = client_transport(server) else {
+            notices.push(match server {
+                McpServer::Sse(server) => format!(
                     "The MCP server {:?} was not started: Modegate does not support the deprecated SSE transport.",
                     server.name
-                ));
-                continue;
-            }
-            _ => {
-                notices.push("An MCP server was not started: its transport is not supported.".into());
-                continue;
-            }
+                ),
+                _ => "An MCP server was not started: its transport is not supported.".into(),
+            });
+            continue;
         };
         // Also if the user's server cannot start: a client's server must not take its name and settings.
         let is_taken = own.get(name).is_some_and(|definition| definition.missing.is_some());
-        if is_taken || entries.iter().any(|entry| entry.name == *name) {
+        if is_taken || entries.iter().any(|entry| entry.name == name) {
             notices.push(format!(
                 "The client's MCP server {name:?} was not started: the name is already in use."
             ));

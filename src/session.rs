@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::acp::{McpServer, SessionId, SessionModeId};
 use crate::agents::{AgentRegistry, AgentSpec};
+use crate::budget::Budgets;
 use crate::checks::Check;
 use crate::client::ClientCapabilities;
 pub use crate::conversation::acp_updates::OptionalUpdates;
@@ -20,6 +21,7 @@ use crate::model::catalog::ModelCatalog;
 use crate::model::{Model, ModelId};
 use crate::own_files::OwnFiles;
 use crate::permission::rules::Rules;
+use crate::signing::SigningKey;
 use crate::skill::Skills;
 use crate::store::Store;
 use crate::store::sessions::StoredSession;
@@ -33,6 +35,7 @@ pub use mode::ancestry::Ancestry;
 pub use mode::effect::{HEAD_META, ModeEffect, head_meta, valid_modes};
 pub use prompt_end::{CommandEnd, EndReason, PromptEnd};
 pub use session_snapshot::SessionSnapshot;
+pub use spending::TurnSpent;
 pub use subagent::subagents::IDLE_TIMEOUT;
 pub use trace::{Recorded, Traced};
 
@@ -51,7 +54,9 @@ pub mod options;
 mod prompt_end;
 mod servers;
 mod session_snapshot;
+mod spending;
 mod subagent;
+mod tally;
 mod trace;
 mod turn;
 
@@ -83,12 +88,15 @@ pub struct SessionContext {
     pub skills: Arc<Skills>,
     pub checks: Arc<[Check]>,
     pub max_modes: Vec<Arc<Mode>>,
+    /// Highest modes of the organisation's policy.
+    pub managed_modes: Vec<Arc<Mode>>,
     /// True if the process ends with the turn, so that the turn waits for its background agents.
     pub ends_with_turn: bool,
     /// True if a turn succeeds only with its checks.
     pub requires_checks: bool,
     /// Limits each turn further than its mode does.
     pub max_steps: Option<u32>,
+    pub budgets: Arc<Budgets>,
     /// Ceiling that applies because a policy file cannot be used.
     pub fallback_ceiling: Option<Arc<Mode>>,
     pub tools: Toolset,
@@ -100,6 +108,8 @@ pub struct SessionContext {
     /// `None` if the client sent none when it opened the session.
     pub client_prompt: Option<Arc<ClientPrompt>>,
     pub store: Store,
+    /// Signs the heads of the sessions' chains. `None` without a key.
+    pub signer: Option<Arc<SigningKey>>,
     /// `None` while telemetry is off.
     pub traced: Option<Traced>,
     /// Shared with all other sessions of this user.
@@ -125,6 +135,11 @@ pub struct SessionContext {
 }
 
 impl SessionContext {
+    /// Limits of the session beside its own mode.
+    fn further_limits(&self) -> impl Iterator<Item = &Arc<Mode>> {
+        self.max_modes.iter().chain(&self.managed_modes).chain(&self.fallback_ceiling)
+    }
+
     /// Size of the model's context in tokens: as its server reports it, or else as the catalog has it.
     fn context_tokens(&self, model: &ModelId) -> u64 {
         self.model.reported_context(model).unwrap_or_else(|| self.models.facts(model).context)

@@ -40,6 +40,7 @@ pub mod retention;
 mod row;
 pub mod salvage;
 pub mod sessions;
+pub mod spending;
 mod sql;
 mod writer;
 

@@ -66,7 +66,9 @@ impl Agent {
         let other_modes = reading("the folders of the sessions", move || {
             let mut policies: HashMap<PathBuf, LoadedPolicy> = HashMap::new();
             let modes = others.into_iter().map(|(folder, stored)| {
-                let policy = policies.entry(folder).or_insert_with_key(|folder| policy_of(folder));
+                let policy = policies
+                    .entry(folder)
+                    .or_insert_with_key(|folder| policy_of(std::slice::from_ref(folder)));
                 let defaults = policy.defaults(first.as_ref());
                 policy.modes.effective(stored.as_deref(), defaults).mode.id.clone()
             });

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::registry::Transit;
 use super::session_setup::SessionSetup;
-use super::{Agent, LoadedPolicy, client_prompt, reading, unless_cancelled};
+use super::{Agent, LoadedPolicy, client_prompt, managed_session, reading, unless_cancelled};
 use crate::acp::{
     ForkSessionRequest, ForkSessionResponse, LoadSessionRequest, LoadSessionResponse, McpServer, Meta,
     NewSessionRequest, NewSessionResponse, ResumeSessionRequest, ResumeSessionResponse, SessionId,
@@ -62,7 +62,7 @@ impl Agent {
         let client_prompt = client_prompt::read(request.system_prompt.as_ref())?;
         let mut setup = unless_cancelled(cancel, self.set_up(cwd, directories, servers)).await?;
         let agent = self.first_agent(&mut setup, request.meta.as_ref())?;
-        let agent = setup.with_broker(agent).await;
+        let agent = setup.with_broker(agent).await?;
         client_prompt::check_agent(client_prompt.as_ref(), &agent)?;
         setup.context.client_prompt = client_prompt;
         let mode = self.first_mode(&mut setup, &agent, request.meta.as_ref())?;
@@ -309,14 +309,18 @@ impl Agent {
             let (policy, tools) = (Arc::clone(&self.host.policy), self.context.tools.clone());
             let workspace = workspace.clone();
             move || {
-                let policy = policy(workspace.cwd());
+                let policy = policy(workspace.roots());
+                let tools = managed_session::limited_tools(&policy.managed, tools);
                 let tools = tools.for_session(&workspace, &policy.rules);
                 (policy, tools)
             }
         };
         let (policy, (tools, missing)) = reading("the session's folder", load_setup).await?;
+        managed_session::check(&policy, &self.context.store, self.context.live).await?;
         let tools = tools.with_agents(&policy.agents).with_modes(&policy.modes);
-        let (entries, server_notices) = server::gather(&policy.servers, servers);
+        let (entries, mut server_notices) = server::gather(&policy.servers, servers);
+        let (entries, refused_servers) = policy.managed.limit_servers(entries);
+        server_notices.extend(refused_servers);
         let (capabilities, updates) = {
             let registry = self.registry();
             (registry.capabilities, registry.updates)
@@ -338,8 +342,9 @@ impl Agent {
         pending_user_notices.extend(policy_notice(&policy));
         pending_user_notices.extend(policy.notices.iter().map(|text| format!("{text}\n\n")));
         let fallback_ceiling = if policy.problems.is_empty() { None } else { most_restrictive() };
-        let limits: Vec<Arc<Mode>> =
-            self.context.max_modes.iter().chain(&fallback_ceiling).cloned().collect();
+        let managed_modes = policy.managed.ceilings.clone();
+        let limits = self.context.max_modes.iter().chain(&managed_modes).chain(&fallback_ceiling);
+        let limits: Vec<Arc<Mode>> = limits.cloned().collect();
         // The exit tool needs a mode that allows more.
         let has_exit = limits.is_empty() || compare::has_exit(&policy.modes, &limits);
         let tools = if has_exit { tools } else { tools.without_exit() };
@@ -352,13 +357,16 @@ impl Agent {
             skills: Arc::clone(&policy.skills),
             checks: Arc::clone(&policy.checks),
             fallback_ceiling,
+            managed_modes,
+            exits: managed_session::limited_exits(&policy.managed, self.context.exits),
+            refuses_unrecorded: self.context.refuses_unrecorded || policy.managed.require.record,
             models,
             updates,
             capabilities,
             server_notices: server_notices.into(),
             ..self.context.clone()
         };
-        let client_servers = servers.to_vec();
+        let client_servers = managed_session::limited_servers(&policy.managed, servers);
         Ok(SessionSetup {
             workspace,
             servers: reports,

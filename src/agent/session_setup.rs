@@ -37,9 +37,11 @@ impl SessionSetup {
     }
 
     /// Decides whether an external agent is brokered.
-    pub(super) async fn with_broker(&self, agent: Arc<AgentSpec>) -> Arc<AgentSpec> {
+    pub(super) async fn with_broker(&self, agent: Arc<AgentSpec>) -> Result<Arc<AgentSpec>, AgentError> {
         self.context.try_broker(&agent).await;
-        self.context.with_broker(agent)
+        let agent = self.context.with_broker(agent);
+        self.context.check_required_broker(&agent).map_err(AgentError::InvalidRequest)?;
+        Ok(agent)
     }
 
     /// Returns the mode of a session without a stored or requested mode: `--mode` (`command_line`), else the
@@ -47,10 +49,12 @@ impl SessionSetup {
     /// replaces an unknown default, and also becomes a ceiling.
     pub(super) fn default_mode(&mut self, command_line: Option<&SessionModeId>) -> SessionModeId {
         let mode = self.effective_mode(None, command_line);
-        let SessionContext { modes, max_modes, fallback_ceiling, .. } = &self.context;
+        let SessionContext { modes, max_modes, managed_modes, fallback_ceiling, .. } = &self.context;
         match modes.resolve(&mode.0) {
             Ok(default) if command_line.is_none() && fallback_ceiling.is_none() => {
-                compare::tighter_of(modes, default, max_modes).mode_id()
+                let default = compare::tighter_of(modes, default, max_modes);
+                let limits = managed_modes.iter().map(std::slice::from_ref);
+                limits.fold(default, |default, limit| compare::tighter_of(modes, default, limit)).mode_id()
             }
             _ => mode,
         }
@@ -85,7 +89,7 @@ impl SessionSetup {
         command_line: Option<&SessionModeId>,
     ) -> Result<(Arc<AgentSpec>, SessionModeId), AgentError> {
         let agent = self.agent(stored.agent.as_deref());
-        let agent = self.with_broker(agent).await;
+        let agent = self.with_broker(agent).await?;
         // Among all modes first: the strictest mode of the agent may allow more than the stored mode.
         let mode = self.effective_mode(stored.mode.as_deref().map(|mode| (&stored.id, mode)), command_line);
         self.context.limit_to_agent(&agent);

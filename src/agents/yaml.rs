@@ -49,6 +49,8 @@ fn external_agent_yaml(definition: &ExternalAgentDefinition) -> String {
         inherits: _,
         terminal_program: _,
         profile: _,
+        requires_broker: _,
+        host_limit: _,
     } = definition;
     let mut lines = vec![format!("  command: {}", quoted(command))];
     if !args.is_empty() {

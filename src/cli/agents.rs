@@ -12,7 +12,8 @@ use super::modes::{describe, report, tools};
 use crate::agents::{AgentOrigin, AgentSpec};
 use crate::config::environment::Environment;
 use crate::config::policies::{Loaded, Policies};
-use crate::config::{self, Flags, agent_checks};
+use crate::config::{self, Flags, agent_checks, session_policy};
+use crate::mode::Modes;
 use crate::permission::{self, Ceilings, Grants, Verdict};
 use crate::text::{counted, visible};
 use crate::tool::{ToolSpec, offered};
@@ -42,7 +43,8 @@ pub(super) fn run(
     errors: impl Write,
 ) -> anyhow::Result<ExitCode> {
     let cwd = config::real_working_folder(flags)?;
-    let loaded = Policies::new(environment, None, false).load(&cwd);
+    let mut loaded = Policies::new(environment, None, false).load(&cwd);
+    loaded.layers.agents = session_policy::limited_agents(&loaded, environment, &cwd);
     match action {
         AgentsCommand::Check => check(&loaded, environment, &cwd, output),
         AgentsCommand::List => {
@@ -107,8 +109,9 @@ fn in_mode(
     let mut modes = layers.modes.ceilings(&mode)?;
     if !loaded.problems.is_empty() {
         // Sessions have the same limit while a file is unusable.
-        modes.extend(layers.modes.ceilings("plan")?);
+        modes.extend(Modes::built_in().ceilings("plan")?);
     }
+    modes.extend(loaded.managed.ceilings.iter().cloned());
     modes.extend(agent.limits.iter().cloned());
     let ceilings = Ceilings { modes, rules: vec![Arc::new(layers.rules.clone())] };
     let tools = tools(environment, &Workspace::new(cwd, &[])?, &layers.agents)?;

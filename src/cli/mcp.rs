@@ -13,7 +13,8 @@ use tokio::sync::mpsc;
 use super::{CliStreams, InputKind};
 use crate::config::environment::Environment;
 use crate::config::policies::Policies;
-use crate::config::{self, Flags};
+use crate::config::{self, Flags, managed_file};
+use crate::managed_policy::BY_POLICY;
 use crate::server::ServerDefinition;
 use crate::text::visible;
 use crate::tool::mcp::{LoginOptions, Logins};
@@ -58,6 +59,9 @@ pub(super) async fn run(
         McpAction::Login { server, scope, client_id, port } => {
             let url = address(&servers, &server)?;
             let scopes = scope.iter().flat_map(|scope| scope.split_whitespace()).map(str::to_owned).collect();
+            if !managed_file::limits_everywhere().allows_login(&url) {
+                bail!("no login at {}, {BY_POLICY}", visible(&server));
+            }
             let options = LoginOptions { scopes, client_id, port };
             let pasted = lines(input, input_kind);
             let is_person = input_kind == InputKind::Terminal;

@@ -14,10 +14,11 @@ use crate::agents::AgentRegistry;
 use crate::bounded_file;
 use crate::config::environment::Environment;
 use crate::config::policies::{self, Loaded, Policies};
-use crate::config::{self, Flags};
+use crate::config::{self, Flags, managed_file};
 use crate::external_agent::requested_call;
 use crate::headless::printable;
 use crate::ids::time_text;
+use crate::managed_policy::BY_POLICY;
 use crate::mode::{Modes, ShellUse};
 use crate::permission::external::{Requirement, requirement};
 use crate::permission::hints::Belief;
@@ -174,6 +175,7 @@ fn ceilings(mode: &str, max_mode: Option<&str>, loaded: &Loaded) -> anyhow::Resu
     if let Some(max) = max_mode {
         all.extend(modes.ceilings(max).map_err(UsageError::new)?);
     }
+    all.extend(loaded.managed.ceilings.iter().cloned());
     if !loaded.problems.is_empty() {
         // As in sessions: while a file is unusable, nothing exceeds plan.
         all.extend(Modes::built_in().ceilings("plan")?);
@@ -257,7 +259,7 @@ fn print_faults(loaded: &Loaded, output: &mut impl Write) -> std::io::Result<Opt
 }
 
 /// Warns about names of tools that do not exist. Returns the number of warnings.
-fn warn(layers: &Layers, mut output: impl Write) -> std::io::Result<usize> {
+pub(super) fn warn(layers: &Layers, mut output: impl Write) -> std::io::Result<usize> {
     let mut warnings = 0;
     for mode in layers.modes.iter() {
         let tool_patterns =
@@ -299,7 +301,7 @@ fn warn(layers: &Layers, mut output: impl Write) -> std::io::Result<usize> {
     Ok(warnings)
 }
 
-fn verdict(warnings: usize) -> String {
+pub(super) fn verdict(warnings: usize) -> String {
     match warnings {
         0 => "fine".to_owned(),
         warnings => format!("usable, with {}", counted(warnings, "warning", "warnings")),
@@ -344,7 +346,7 @@ pub(super) fn tools(
 }
 
 /// Returns the facts that decide a call. The call is prepared as in a session, but not run.
-async fn facts(
+pub(super) async fn facts(
     environment: &Environment,
     cwd: &std::path::Path,
     agents: &AgentRegistry,
@@ -429,7 +431,10 @@ async fn show_log(
         return Ok(ExitCode::SUCCESS);
     }
     let session = match session {
-        Some(part) => Some(sessions::find(&sessions::open_to_read(flags, environment)?, part).await?.id),
+        Some(part) => {
+            let store = sessions::open_to_read(flags, environment)?;
+            Some(sessions::find(&store, &config::working_folder(flags)?, part).await?.id)
+        }
         None => None,
     };
     let session = session.as_ref().map(|id| &*id.0);
@@ -471,6 +476,9 @@ pub(super) fn trust(
     let cwd = config::real_working_folder(flags)?;
     let file = file.or_else(|| policies::project_files(&cwd).pop());
     let file = file.with_context(|| format!("there is no {} here", policies::PROJECT))?;
+    if !managed_file::limits_everywhere().user_may.trust_projects {
+        bail!("no project is trusted, {BY_POLICY}");
+    }
     let hash = Policies::new(environment, None, false).trust(&file)?;
     writeln!(
         output,

@@ -1,6 +1,6 @@
 //! Implements `modegate wrap -- COMMAND…`, which runs an external agent under Modegate's modes.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -9,12 +9,13 @@ use clap::Args;
 use super::usage_error;
 use crate::bounded_file;
 use crate::config::environment::{Environment, variable};
-use crate::config::{Flags, doctor_checks, real_working_folder};
+use crate::config::{Flags, doctor_checks, real_working_folder, session_policy};
 use crate::external_agent::client::LOGIN_ARGUMENT;
 use crate::external_agent::definition::{ExternalAgentDefinition, ExternalAgentModes, ExternalAgentSandbox};
 use crate::external_agent::known;
 use crate::external_agent::profile::{AgentProfile, SandboxedSettings};
 use crate::external_agent::sockets;
+use crate::managed_policy::BY_POLICY;
 use crate::model::catalog::OFFLINE;
 use crate::process::HostPattern;
 use crate::yaml_error;
@@ -175,6 +176,8 @@ impl WrapArguments {
             terminal_program: None,
             missing: None,
             profile: Some(profile),
+            requires_broker: false,
+            host_limit: None,
         };
         (id, definition)
     }
@@ -219,33 +222,67 @@ pub(super) async fn prepare(
             Err(error) => return usage_error(errors, &error).map(Some),
         };
         let (id, definition) = arguments.agent(environment, variable, &profiles);
+        let definition = match session_policy::limit_program(&definition, environment) {
+            Ok(definition) => definition,
+            Err(error) => return usage_error(errors, &error).map(Some),
+        };
         return check::run(id, definition, cwd, environment, output).await.map(Some);
     }
-    if let Err(error) = arguments.put(flags, environment, variable) {
+    let checked = arguments.put(flags, environment, variable).and_then(|()| check_policy(flags, environment));
+    if let Err(error) = checked {
         return usage_error(errors, &error).map(Some);
     }
-    check_broker(flags, environment, errors).await?;
-    Ok(None)
+    check_broker(flags, environment, errors).await.map(|refused| refused.map(ExitCode::from))
 }
 
-/// Drops the broker with a message where it does not work.
+/// Refuses a program, or its options, that the organisation's policy does not allow. The error is a sentence. Each
+/// session checks again.
+pub(super) fn check_policy(flags: &mut Flags, environment: &Environment) -> Result<(), String> {
+    let Some((_, definition)) = &mut flags.wrapped else { return Ok(()) };
+    let limited = session_policy::limit_program(definition, environment)?;
+    if limited.requires_broker && !limited.is_brokered() {
+        return Err(format!("--no-broker cannot be used, {BY_POLICY}, which requires the broker"));
+    }
+    *definition = limited;
+    Ok(())
+}
+
+/// Drops the broker with a message where it does not work. Returns the exit code if the organisation's policy requires
+/// it.
 async fn check_broker(
     flags: &mut Flags,
     environment: &Environment,
     mut errors: impl Write,
-) -> io::Result<()> {
-    let sandbox = flags.wrapped.as_mut().and_then(|(_, agent)| agent.sandbox.as_mut());
-    let Some(sandbox) = sandbox.filter(|sandbox| sandbox.broker == Some(true)) else { return Ok(()) };
+) -> anyhow::Result<Option<u8>> {
+    let Some((_, agent)) = &mut flags.wrapped else { return Ok(None) };
+    let (is_required, has_host_limit) = (agent.requires_broker, agent.host_limit.is_some());
+    let sandbox = agent.sandbox.as_mut().filter(|sandbox| sandbox.broker == Some(true));
+    let Some(sandbox) = sandbox else { return Ok(None) };
     match doctor_checks::check_broker(environment).await {
-        Ok(Ok(())) => Ok(()),
+        Ok(Ok(())) => {}
+        Ok(Err(reason)) if has_host_limit => {
+            writeln!(
+                errors,
+                "modegate: the agent was not started: its network is limited {BY_POLICY}, and {reason}"
+            )?;
+            return Ok(Some(1));
+        }
         Ok(Err(reason)) => {
-            writeln!(errors, "modegate: the agent's network stays open in every mode: {reason}")
+            writeln!(errors, "modegate: the agent's network stays open in every mode: {reason}")?;
+        }
+        Err(reason) if is_required || has_host_limit => {
+            writeln!(
+                errors,
+                "modegate: the agent was not started: the broker is required {BY_POLICY}, and {reason}"
+            )?;
+            return Ok(Some(1));
         }
         Err(reason) => {
             sandbox.broker = Some(false);
-            writeln!(errors, "modegate: without the broker, so a mode may restart the agent: {reason}")
+            writeln!(errors, "modegate: without the broker, so a mode may restart the agent: {reason}")?;
         }
     }
+    Ok(None)
 }
 
 fn folder(text: &str) -> Result<PathBuf, String> {

@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use super::connections::Connections;
 use super::doctor_checks::{CheckState, Finding};
 use super::environment::Environment;
+use super::providers::ProviderLimits;
 use super::user_file::{self, Setup};
-use super::{Config, Flags, providers};
+use super::{Config, Flags, managed_file, providers};
 use crate::model::attempt::attempt;
 use crate::model::router::Router;
 use crate::model::{Failure, ModelError, ModelId};
@@ -68,6 +69,7 @@ pub async fn try_setup(environment: &Environment, setup: &Setup) -> anyhow::Resu
     let connections = Connections::new(&file.network.take().unwrap_or_default(), &environment)?;
     file.set_provider(setup);
     let model = ModelId::new(setup.model.as_str());
-    let remote = providers::find(&environment, &file, Some(&model))?;
+    let limits = ProviderLimits::of(&managed_file::limits_everywhere());
+    let remote = providers::find(&environment, &file, Some(&model), &limits)?;
     Ok(try_model(&connections.apply(Router::new(HashMap::new(), remote)), &model).await)
 }

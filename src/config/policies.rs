@@ -4,14 +4,16 @@
 //! restrictive mode until it is fixed.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 
 use super::environment::Environment;
 use super::user_file::create_private;
-use super::{project, skill_files, user_commands};
+use super::{managed_file, project, skill_files, user_commands};
 use crate::bounded_file::{self, ReadError};
 use crate::ids;
+use crate::managed_policy::ManagedLimits;
 use crate::mode::ToolList;
 use crate::policy::{Diagnostic, LayerOwner, Layers};
 use crate::session::UserCommand;
@@ -37,34 +39,55 @@ pub struct Policies {
     folder: Option<PathBuf>,
     home: Option<PathBuf>,
     tool_list: Option<ToolList>,
-    /// True if no files are read, for deterministic runs.
+    /// True if no files are read but the organisation's policy, for deterministic runs.
     is_fixed: bool,
+    /// Folders beside those of a session in which commands or agents may write.
+    write: Vec<PathBuf>,
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct Loaded {
     pub layers: Layers,
     pub problems: Vec<Diagnostic>,
+    /// Already applied to the layers.
+    pub managed: Arc<ManagedLimits>,
 }
 
 impl Policies {
     pub fn new(environment: &Environment, tool_list: Option<ToolList>, is_fixed: bool) -> Self {
         let (folder, home) = (environment.config_folder.clone(), environment.user.home.clone());
-        Self { folder, home, tool_list, is_fixed }
+        Self { folder, home, tool_list, is_fixed, write: Vec::new() }
+    }
+
+    /// Sessions may also write in these folders, which the organisation's policy may name.
+    #[must_use]
+    pub fn with_write_folders(self, write: Vec<PathBuf>) -> Self {
+        Self { write, ..self }
     }
 
     pub fn load(&self, cwd: &Path) -> Loaded {
-        let mut loaded = if self.is_fixed { Loaded::default() } else { self.own() };
+        self.load_in(&[cwd.to_owned()])
+    }
+
+    /// `folders` are those of a session, the working directory first.
+    pub fn load_in(&self, folders: &[PathBuf]) -> Loaded {
+        let cwd = folders.first().map(PathBuf::as_path).unwrap_or_else(|| Path::new("/"));
+        let managed = managed_file::limits_in(&[folders, &self.write].concat());
+        let mut loaded = Loaded { layers: managed.base_layers(), ..Loaded::default() };
         if !self.is_fixed {
+            self.add_own(&mut loaded);
             let root = project::root(cwd);
             for path in project_files(cwd) {
                 let text = bounded_file::read_text_below(root, &path, MAX_FILE);
-                loaded.add(&path, text, LayerOwner::Project, |text| self.is_trusted(text));
+                let is_trusted = |text: &str| managed.user_may.trust_projects && self.is_trusted(text);
+                loaded.add(&path, text, LayerOwner::Project, is_trusted);
             }
         }
+        managed.apply(&mut loaded.layers);
         if let Some(list) = self.tool_list {
             loaded.layers.modes.set_default_tool_list(list);
         }
+        loaded.managed = Arc::new(managed);
         loaded
     }
 
@@ -97,11 +120,15 @@ impl Policies {
 
     pub fn own(&self) -> Loaded {
         let mut loaded = Loaded::default();
+        self.add_own(&mut loaded);
+        loaded
+    }
+
+    fn add_own(&self, loaded: &mut Loaded) {
         for path in self.own_files() {
             let text = bounded_file::read_own_text(&path, MAX_FILE);
             loaded.add(&path, text, LayerOwner::User, |_| true);
         }
-        loaded
     }
 
     fn own_files(&self) -> impl Iterator<Item = PathBuf> {
@@ -114,7 +141,7 @@ impl Policies {
             Ok(text) => text,
             Err(error) => bail!("{} {error}", path.display()),
         };
-        let Loaded { mut layers, problems } = self.own();
+        let Loaded { mut layers, problems, .. } = self.own();
         let added = layers.add(&path.display().to_string(), &text, LayerOwner::User);
         // The file may use a mode that is defined in an unusable file.
         added.map_err(|error| problems.into_iter().next().unwrap_or(error))?;

@@ -7,10 +7,13 @@ use std::time::SystemTime;
 use anyhow::Context;
 use secrecy::SecretString;
 
-use super::commands;
 use super::environment::Environment;
 use super::user_file::{self, ProviderSettings, UserFile};
+use super::{commands, managed_file};
+use crate::http::network::{UserNetwork, server_of};
+use crate::managed_policy::{BY_POLICY, ManagedLimits};
 use crate::model::ModelId;
+use crate::model::allowed::AllowedModels;
 use crate::model::catalog::{ModelCatalog, NoModel, PROVIDERS, Provider, Reachable, provider, provider_of};
 use crate::model::endpoint::Endpoint;
 use crate::model::key::Key;
@@ -22,13 +25,46 @@ use crate::model::wire::chat::Chat;
 use crate::model::wire::gemini::Gemini;
 use crate::model::wire::ollama::Ollama;
 use crate::model::wire::responses::Responses;
+use crate::process::AllowedHosts;
 
 pub struct Providers {
     environment: Environment,
     /// The command line's model, which overrides files that are read again.
     asked: Option<ModelId>,
     router: Arc<Router>,
-    last: Mutex<([Option<SystemTime>; 2], Arc<ModelCatalog>)>,
+    last: Mutex<ReadProviders>,
+}
+
+/// The settings that were read last.
+struct ReadProviders {
+    stamps: [Option<SystemTime>; 2],
+    limits: ProviderLimits,
+    catalog: Arc<ModelCatalog>,
+}
+
+/// Models and servers that the organisation's policy allows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProviderLimits {
+    models: AllowedModels,
+    /// `None` allows all hosts.
+    hosts: Option<AllowedHosts>,
+}
+
+impl ProviderLimits {
+    pub fn of(limits: &ManagedLimits) -> Self {
+        Self { models: limits.models.clone(), hosts: limits.hosts.clone() }
+    }
+
+    /// Says which server on the way to an address is not allowed: the server itself, or its proxy.
+    fn refusal(&self, base_url: &str, network: &UserNetwork) -> Option<String> {
+        let hosts = self.hosts.as_ref()?;
+        let proxy = network.proxy_for(base_url).map(|proxy| proxy.url.as_str());
+        let (host, _) = std::iter::once(base_url)
+            .chain(proxy)
+            .map(|url| server_of(url).unwrap_or_default())
+            .find(|(host, port)| !hosts.allow_server(host, *port))?;
+        Some(format!("the server {host} of a model is not reached, {BY_POLICY}"))
+    }
 }
 
 impl Providers {
@@ -39,21 +75,24 @@ impl Providers {
         models: Arc<ModelCatalog>,
     ) -> Self {
         let stamps = user_file::modified_times(environment.config_folder.as_deref());
-        Self { environment, asked: requested, router, last: Mutex::new((stamps, models)) }
+        let limits = ProviderLimits::of(&managed_file::limits_everywhere());
+        let last = ReadProviders { stamps, limits, catalog: models };
+        Self { environment, asked: requested, router, last: Mutex::new(last) }
     }
 
     pub fn catalog(&self) -> Result<Arc<ModelCatalog>, String> {
         let folder = self.environment.config_folder.as_deref();
         let stamps = user_file::modified_times(folder);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.0 != stamps {
-            let read =
-                user_file::read(folder).and_then(|file| find(&self.environment, &file, self.asked.as_ref()));
+        let limits = ProviderLimits::of(&managed_file::limits_everywhere());
+        if last.stamps != stamps || last.limits != limits {
+            let read = user_file::read(folder)
+                .and_then(|file| find(&self.environment, &file, self.asked.as_ref(), &limits));
             let remote = read.map_err(|error| format!("{error:#}"))?;
-            *last = (stamps, Arc::clone(&remote.catalog));
+            *last = ReadProviders { stamps, limits, catalog: Arc::clone(&remote.catalog) };
             self.router.set_remote(remote);
         }
-        Ok(Arc::clone(&last.1))
+        Ok(Arc::clone(&last.catalog))
     }
 }
 
@@ -61,12 +100,19 @@ pub fn find(
     environment: &Environment,
     file: &UserFile,
     requested: Option<&ModelId>,
+    limits: &ProviderLimits,
 ) -> anyhow::Result<Remote> {
     let mut endpoints = HashMap::new();
     let mut reachable = Vec::new();
+    let mut refused = Vec::new();
+    let network = environment.connections(None);
     for provider in PROVIDERS {
         let settings = file.providers.get(provider.id);
-        let endpoint = endpoint(provider, environment, settings);
+        let mut endpoint = endpoint(provider, environment, settings);
+        if let Some(reason) = limits.refusal(&endpoint.base_url, &network) {
+            endpoint.fault = Some(reason.clone());
+            refused.push((provider.id, reason));
+        }
         let has_url = environment.url(provider.url_variable).is_some()
             || settings.is_some_and(|settings| settings.base_url.is_some());
         let is_configured =
@@ -84,7 +130,7 @@ pub fn find(
         }
         endpoints.insert(provider.id, Arc::new(endpoint));
     }
-    let mut models = ModelCatalog::new(reachable);
+    let mut models = ModelCatalog::new(reachable).limited(limits.models.clone(), refused);
     let requested_name =
         requested.map(ModelId::as_str).or(environment.model.as_deref()).or(file.model.as_deref());
     let effort = file.reasoning_effort.unwrap_or_default();
@@ -101,7 +147,15 @@ pub fn find(
 
 /// The name of a provider means its default model.
 fn model_named(name: &str, file: &UserFile, models: &ModelCatalog) -> Result<ModelId, NoModel> {
-    // A missing key is reported at the start of a session, where an editor can offer setup.
+    let id = model_id(name, file, models)?;
+    match models.check_key(id.clone()) {
+        Err(error @ (NoModel::NotAllowed { .. } | NoModel::Refused(_))) => Err(error),
+        // A missing key is reported at the start of a session, where an editor can offer setup.
+        Ok(_) | Err(_) => Ok(id),
+    }
+}
+
+fn model_id(name: &str, file: &UserFile, models: &ModelCatalog) -> Result<ModelId, NoModel> {
     if provider_of(name).is_some() {
         return Ok(ModelId::new(name));
     }
@@ -229,7 +283,8 @@ fn ollama_url(host: &str) -> String {
 
 pub fn load(environment: &Environment, requested: Option<&ModelId>) -> anyhow::Result<(UserFile, Remote)> {
     let file = user_file::read(environment.config_folder.as_deref()).context("the settings")?;
-    let remote = find(environment, &file, requested)?;
+    let limits = ProviderLimits::of(&managed_file::limits_everywhere());
+    let remote = find(environment, &file, requested, &limits)?;
     Ok((file, remote))
 }
 

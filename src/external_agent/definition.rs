@@ -11,7 +11,7 @@ use crate::acp::{SessionModeId, SessionModeState};
 use crate::external_agent::profile::AgentProfile;
 use crate::external_agent::sockets;
 use crate::process::shell::AgentFolders;
-use crate::process::{HostPattern, TerminalAccess};
+use crate::process::{AllowedHosts, HostPattern, TerminalAccess};
 
 /// Common ids of read-only modes, in order of preference.
 const READ_ONLY: &[&str] = &["plan", "read-only", "readonly", "read_only", "architect", "ask"];
@@ -52,6 +52,14 @@ pub struct ExternalAgentDefinition {
     #[serde(skip)]
     #[schemars(skip)]
     pub profile: Option<AgentProfile>,
+    /// An organisation's policy requires the broker.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub requires_broker: bool,
+    /// The only hosts, in every mode, that an organisation's policy allows. `None` without such a limit.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub host_limit: Option<AllowedHosts>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]

@@ -111,6 +111,11 @@ impl FetchClient {
         Self { allowed, proxy, lookup: Arc::new(System), clients: Default::default() }
     }
 
+    /// Address of the proxy for public servers.
+    pub fn proxy(&self) -> Option<&str> {
+        self.proxy.as_deref()
+    }
+
     #[must_use]
     pub fn with_lookup(self, lookup: Arc<dyn Lookup>) -> Self {
         Self { lookup, ..self }

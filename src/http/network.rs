@@ -134,6 +134,17 @@ impl UserNetwork {
     }
 }
 
+/// Host and port of an address; that of IPv6 has no brackets. `None` if the address is invalid.
+pub fn server_of(url: &str) -> Option<(String, u16)> {
+    let url = Url::parse(url).ok()?;
+    let host = match url.host()? {
+        Host::Domain(name) => name.to_owned(),
+        Host::Ipv4(address) => address.to_string(),
+        Host::Ipv6(address) => address.to_string(),
+    };
+    Some((host, url.port_or_known_default()?))
+}
+
 /// Like curl, takes a proxy without a scheme as one for HTTP.
 fn with_scheme(proxy: String) -> String {
     if proxy.contains("://") { proxy } else { format!("http://{proxy}") }

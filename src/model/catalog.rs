@@ -1,5 +1,6 @@
 //! Models that users can choose, and the default model. Pure data.
 
+use super::allowed::AllowedModels;
 use super::known::{ModelFacts, Thinking, facts_of, title_of};
 use super::{Effort, ModelId};
 
@@ -113,6 +114,9 @@ pub struct ModelCatalog {
     effort: Effort,
     is_named: bool,
     small: Option<ModelId>,
+    allowed: AllowedModels,
+    /// Ids of the providers that an organisation's policy does not let reach their servers, with the reason.
+    refused: Vec<(&'static str, String)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,6 +133,11 @@ pub enum NoModel {
         provider_ids()
     )]
     Unknown { asked: String },
+    #[error("the model {asked} is not used, by your organisation's policy: it allows {allowed}")]
+    NotAllowed { asked: String, allowed: String },
+    /// A sentence about the server.
+    #[error("{0}")]
+    Refused(String),
     #[error("{title} needs a key: set {variable}, or run `modegate setup`")]
     NoKey { title: &'static str, variable: &'static str },
 }
@@ -145,7 +154,15 @@ impl ModelCatalog {
     pub fn new(reachable: Vec<Reachable>) -> Self {
         let first = reachable.iter().find(|reachable| reachable.has_key);
         let default = first.map_or_else(|| ModelId::new(OFFLINE), Reachable::default_model);
-        Self { reachable, default, effort: Effort::Default, is_named: false, small: None }
+        Self {
+            reachable,
+            default,
+            effort: Effort::Default,
+            is_named: false,
+            small: None,
+            allowed: AllowedModels::default(),
+            refused: Vec::new(),
+        }
     }
 
     pub fn offline() -> Self {
@@ -155,6 +172,27 @@ impl ModelCatalog {
     #[must_use]
     pub fn with_default(self, default: ModelId, effort: Effort, is_named: bool) -> Self {
         Self { default, effort, is_named, ..self }
+    }
+
+    /// Limits the models, and takes the first allowed one as the default model. `refused` are ids of providers, each
+    /// with a reason.
+    #[must_use]
+    pub fn limited(self, allowed: AllowedModels, refused: Vec<(&'static str, String)>) -> Self {
+        let limited = Self { allowed, refused, ..self };
+        let models = limited.with_key().flat_map(Reachable::model_ids);
+        let default = models.into_iter().find(|id| limited.check_policy(id).is_ok());
+        Self { default: default.unwrap_or_else(|| ModelId::new(OFFLINE)), ..limited }
+    }
+
+    fn check_policy(&self, id: &ModelId) -> Result<(), NoModel> {
+        if !self.allowed.admit(id) {
+            return Err(NoModel::NotAllowed { asked: id.to_string(), allowed: self.allowed.describe() });
+        }
+        let provider = id.parts().map_or("", |(provider, _)| provider);
+        match self.refused.iter().find(|(refused, _)| *refused == provider) {
+            Some((_, reason)) => Err(NoModel::Refused(reason.clone())),
+            None => Ok(()),
+        }
     }
 
     #[must_use]
@@ -215,7 +253,9 @@ impl ModelCatalog {
         }
     }
 
+    /// Returns an error if the policy does not allow the model, or its key is missing.
     pub fn check_key(&self, id: ModelId) -> Result<ModelId, NoModel> {
+        self.check_policy(&id)?;
         let Some(provider) = id.parts().and_then(|(id, _)| provider(id)) else { return Ok(id) };
         let has_key = self.with_key().any(|reachable| reachable.provider.id == provider.id);
         if has_key || !provider.needs_key {
@@ -264,7 +304,8 @@ impl ModelCatalog {
     pub fn models(&self, current: &ModelId) -> Vec<ModelInfo> {
         let mut choices: Vec<ModelInfo> = Vec::new();
         let mut add = |id: ModelId, provider: &str| {
-            if choices.iter().all(|selection| selection.id != id) {
+            let is_allowed = id == *current || self.check_policy(&id).is_ok();
+            if is_allowed && choices.iter().all(|selection| selection.id != id) {
                 let name = id.parts().map_or_else(|| id.as_str().to_owned(), |(_, name)| title_of(name));
                 let description = provider.to_owned();
                 choices.push(ModelInfo { id, name, description });
@@ -290,6 +331,13 @@ impl ModelCatalog {
 }
 
 impl Reachable {
+    /// The user's models, then those that Modegate knows.
+    fn model_ids(&self) -> impl Iterator<Item = ModelId> + '_ {
+        let described = self.described.iter().map(|described| described.name.as_str());
+        let names = described.chain(self.provider.models.iter().copied());
+        names.map(|name| ModelId::new(format!("{}/{name}", self.provider.id)))
+    }
+
     pub fn default_model(&self) -> ModelId {
         let described_name = self.described.first().map(|described| described.name.as_str());
         let name = described_name.or_else(|| self.provider.models.first().copied()).unwrap_or_default();

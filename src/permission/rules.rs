@@ -64,6 +64,8 @@ pub struct Rules {
 #[derive(Debug, Clone)]
 pub struct Rule {
     pub text: String,
+    /// True for a rule of an organisation's policy.
+    pub is_of_policy: bool,
     tool: GlobMatcher,
     pattern: Option<Pattern>,
     /// Reason why an allow rule with this pattern never matches.
@@ -190,7 +192,7 @@ impl Rule {
                 address,
             }),
         };
-        Ok(Self { text: text.to_owned(), tool: tool_glob, pattern, allow_error })
+        Ok(Self { text: text.to_owned(), is_of_policy: false, tool: tool_glob, pattern, allow_error })
     }
 
     pub fn check_allow(&self) -> Result<(), String> {
@@ -298,6 +300,20 @@ impl Rules {
         self.deny.extend(others.deny);
         self.ask.extend(others.ask);
         self.allow.extend(others.allow);
+    }
+
+    /// Marks the rules as those of an organisation's policy, for messages.
+    #[must_use]
+    pub fn of_policy(mut self) -> Self {
+        for rule in self.deny.iter_mut().chain(&mut self.ask) {
+            rule.is_of_policy = true;
+        }
+        self
+    }
+
+    #[must_use]
+    pub fn without_allow(self) -> Self {
+        Self { allow: Vec::new(), ..self }
     }
 
     pub fn denying(&self, call: &CallFacts) -> Option<&Rule> {

@@ -17,8 +17,10 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::files::{Times, rename_if_new};
 
+pub use administrator::read_administrators_file;
 pub use identity::{copy_identity, reserve};
 
+mod administrator;
 mod identity;
 
 /// Device and inode number.

@@ -41,6 +41,24 @@ pub fn open_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
 }
 
+/// Reads a regular file of at most `limit` bytes. `None` if it does not exist. Its owner and access list are not checked.
+///
+/// # Errors
+/// Returns the reason not to believe the file, as the end of a sentence that begins with its name.
+pub fn read_administrators_file(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, String> {
+    let found = match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        found => found.map_err(|error| format!("cannot be read: {error}"))?,
+    };
+    if !found.is_file() {
+        return Err("is not a regular file".into());
+    }
+    if found.len() > limit {
+        return Err(format!("is larger than {} KiB", limit / 1024));
+    }
+    std::fs::read(path).map(Some).map_err(|error| format!("cannot be read: {error}"))
+}
+
 /// There are no permission bits.
 pub fn others_rights(_: &Path) -> io::Result<Option<u32>> {
     Ok(None)

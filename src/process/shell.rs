@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use secrecy::{ExposeSecret, SecretString};
 
 pub use super::agent_limits::{AgentFolders, AgentNetwork};
 use super::build_folder::{self, BuildFolder};
+use super::command_sandbox::CommandKind;
+pub use super::command_sandbox::CommandSandbox;
 use super::made_caches::MadeCaches;
 use super::network_variables::NetworkVariables;
 use super::sandbox_paths::{SandboxPaths, User, outermost};
@@ -18,6 +20,7 @@ use super::trial::BrokerTrial;
 use super::{Command, Process, Processes, Streams, TerminalAccess};
 use crate::platform::files::real_place;
 use crate::sandbox::denied_reads::{DeniedReads, patterns_of};
+use crate::sandbox::host::AllowedHosts;
 use crate::sandbox::{BrokerPolicy, Brokered, Confinement, Egress, Support};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, schemars::JsonSchema)]
@@ -63,26 +66,12 @@ struct ShellParts {
     /// Patterns of files that no command may read.
     denied_reads: Vec<String>,
     network: NetworkVariables,
+    /// The only hosts of brokered commands. `None` without such a limit.
+    host_limit: Option<AllowedHosts>,
     /// Folder of the locks that brokered commands take.
     locks: Option<PathBuf>,
     caches: Arc<MadeCaches>,
     broker_trial: BrokerTrial,
-}
-
-#[derive(Clone)]
-pub struct CommandSandbox(Arc<LazyConfinement>);
-
-struct LazyConfinement {
-    kind: CommandKind,
-    confinement: OnceLock<Confinement>,
-    complete: Box<dyn Fn() -> Confinement + Send + Sync>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CommandKind {
-    Off,
-    ReadOnly,
-    Other,
 }
 
 impl Shell {
@@ -104,6 +93,7 @@ impl Shell {
             support,
             denied_reads: Vec::new(),
             network: NetworkVariables::default(),
+            host_limit: None,
             locks: None,
             caches: Arc::default(),
             broker_trial: BrokerTrial::default(),
@@ -127,6 +117,23 @@ impl Shell {
     #[must_use]
     pub fn denying_reads(&self, patterns: Vec<String>) -> Self {
         Self(Arc::new(ShellParts { denied_reads: patterns, ..ShellParts::clone(&self.0) }))
+    }
+
+    /// Commands that may change files run in the sandbox whatever the user's setting, with `needs_broker` in that of the
+    /// broker. Where the kernel does not support it, no command starts.
+    #[must_use]
+    pub fn requiring_sandbox(&self, needs_broker: bool) -> Self {
+        let (support, is_brokered) = (&self.0.support, needs_broker || self.0.sandbox == Sandbox::Broker);
+        let sandbox = if is_brokered { Sandbox::Broker } else { Sandbox::Workspace };
+        let is_supported = support.workspace() && (!needs_broker || support.broker());
+        let program = self.0.program.clone().filter(|_| is_supported);
+        Self(Arc::new(ShellParts { program, sandbox, ..ShellParts::clone(&self.0) }))
+    }
+
+    /// Brokered commands connect to these hosts only. `None` changes nothing.
+    #[must_use]
+    pub fn with_host_limit(&self, hosts: Option<AllowedHosts>) -> Self {
+        Self(Arc::new(ShellParts { host_limit: hosts, ..ShellParts::clone(&self.0) }))
     }
 
     /// Its sandboxes leave the temporary folders closed.
@@ -232,7 +239,7 @@ impl Shell {
                 policy: BrokerPolicy::Roots,
                 record: None,
                 locks: shell.0.locks.clone(),
-                hosts: None,
+                hosts: shell.0.host_limit.as_ref().map(AllowedHosts::as_ceiling),
                 egress: Egress::Open,
                 sockets: Vec::new(),
                 denied,
@@ -278,7 +285,7 @@ impl Shell {
 
     /// Adds missing caches to a sandbox in which commands may change files, before its first command.
     pub fn with_caches(&self, sandbox: CommandSandbox, roots: &[PathBuf]) -> CommandSandbox {
-        if sandbox.0.kind != CommandKind::Other {
+        if sandbox.kind() != CommandKind::Other {
             return sandbox;
         }
         let (shell, roots) = (self.clone(), roots.to_vec());
@@ -424,77 +431,4 @@ fn names_of(paths: &[PathBuf]) -> Vec<PathBuf> {
 
 fn contains_any(folder: &Path, files: &[PathBuf]) -> bool {
     files.iter().any(|file| file.starts_with(folder))
-}
-
-impl CommandSandbox {
-    fn new(kind: CommandKind, complete: impl Fn() -> Confinement + Send + Sync + 'static) -> Self {
-        Self(Arc::new(LazyConfinement { kind, confinement: OnceLock::new(), complete: Box::new(complete) }))
-    }
-
-    fn of(confinement: Confinement) -> Self {
-        let kind = match confinement {
-            Confinement::Off => CommandKind::Off,
-            Confinement::ReadOnly { .. } => CommandKind::ReadOnly,
-            _ => CommandKind::Other,
-        };
-        let sandbox = Self::new(kind, move || confinement.clone());
-        sandbox.confinement();
-        sandbox
-    }
-
-    pub fn none() -> Self {
-        Self::of(Confinement::Off)
-    }
-
-    /// A read-only sandbox in which `folder` is readable too. Other sandboxes read everything.
-    #[must_use]
-    pub fn with_readable(&self, folder: Option<&Path>) -> Self {
-        match (folder, self.confinement()) {
-            (Some(folder), Confinement::ReadOnly { read, build, denied }) => {
-                let read = read.iter().cloned().chain([folder.to_owned()]).collect();
-                Self::of(Confinement::ReadOnly { read, build: build.clone(), denied: denied.clone() })
-            }
-            _ => self.clone(),
-        }
-    }
-
-    /// A brokered sandbox that records changes in a folder.
-    #[must_use]
-    pub fn with_record(&self, folder: Option<&Path>) -> Self {
-        match (folder, self.confinement()) {
-            (Some(folder), Confinement::Brokered { write, broker }) => {
-                let broker = Brokered { record: Some(folder.to_owned()), ..broker.clone() };
-                Self::of(Confinement::Brokered { write: write.clone(), broker })
-            }
-            _ => self.clone(),
-        }
-    }
-
-    fn build_folder(&self) -> Option<&Path> {
-        match self.confinement() {
-            Confinement::ReadOnly { build, .. } => build.as_deref(),
-            _ => None,
-        }
-    }
-
-    pub fn is_read_only(&self) -> bool {
-        self.0.kind == CommandKind::ReadOnly
-    }
-
-    /// The folders that an external agent writes in every mode.
-    pub fn state_folders(&self) -> &[PathBuf] {
-        match self.confinement() {
-            Confinement::Agent { write } | Confinement::Brokered { write, .. } => write,
-            _ => &[],
-        }
-    }
-
-    /// Reads the file system on the first call.
-    pub fn confinement(&self) -> &Confinement {
-        self.0.confinement.get_or_init(&self.0.complete)
-    }
-
-    pub fn is_off(&self) -> bool {
-        self.0.kind == CommandKind::Off
-    }
 }

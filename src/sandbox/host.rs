@@ -37,18 +37,48 @@ pub struct AllowedHosts {
     pub patterns: Vec<HostPattern>,
     /// Fixed addresses of names, instead of those that the system knows.
     pub addresses: Vec<(String, Ipv4Addr)>,
+    /// The only hosts, also where the network is open otherwise. `None` without such a limit.
+    pub ceiling: Option<Vec<HostPattern>>,
+    /// True while all hosts of `ceiling` are allowed, not only those of `patterns`.
+    pub is_open: bool,
 }
 
 impl AllowedHosts {
     /// Returns true if the name is allowed, for any port if `port` is `None`.
     pub fn allow_name(&self, name: &str, port: Option<u16>) -> bool {
         let name = normalized(name);
-        self.patterns.iter().any(|pattern| pattern.has_name(&name) && pattern.has_port(port))
+        self.allow(|pattern| pattern.has_name(&name) && pattern.has_port(port))
     }
 
     pub fn allow_address(&self, address: IpAddr, port: u16) -> bool {
         let address = address.to_canonical();
-        self.patterns.iter().any(|pattern| pattern.has_address(address) && pattern.has_port(Some(port)))
+        self.allow(|pattern| pattern.has_address(address) && pattern.has_port(Some(port)))
+    }
+
+    /// `host` is a name or an address.
+    pub fn allow_server(&self, host: &str, port: u16) -> bool {
+        match host.parse() {
+            Ok(address) => self.allow_address(address, port),
+            Err(_) => self.allow_name(host, Some(port)),
+        }
+    }
+
+    fn allow(&self, has_host: impl Fn(&HostPattern) -> bool) -> bool {
+        let is_open = self.is_open && self.ceiling.is_some();
+        (is_open || self.patterns.iter().any(&has_host))
+            && self.ceiling.as_ref().is_none_or(|ceiling| ceiling.iter().any(&has_host))
+    }
+
+    /// Limits the hosts to those of `ceiling`, in every mode.
+    #[must_use]
+    pub fn below(self, ceiling: &Self) -> Self {
+        Self { ceiling: Some(ceiling.patterns.clone()), ..self }
+    }
+
+    /// All of these hosts, as a limit where the network is open otherwise.
+    #[must_use]
+    pub fn as_ceiling(&self) -> Self {
+        Self { is_open: true, ..Self::default() }.below(self)
     }
 }
 
@@ -147,7 +177,7 @@ mod tests {
 
     fn allowed(patterns: &[&str]) -> AllowedHosts {
         let patterns = patterns.iter().map(|text| text.parse().unwrap()).collect();
-        AllowedHosts { patterns, addresses: Vec::new() }
+        AllowedHosts { patterns, ..AllowedHosts::default() }
     }
 
     #[test]
@@ -195,6 +225,25 @@ mod tests {
             let address = address.parse().unwrap();
             assert_eq!(allowed(&[pattern]).allow_address(address, port), expected, "{pattern} {address}");
         }
+    }
+
+    #[test]
+    fn ceiling_limits_open_networks_too() {
+        let ceiling = allowed(&["*.corp.example", "10.0.0.1"]);
+        let limited = allowed(&["a.corp.example", "evil.example"]).below(&ceiling);
+        let open = AllowedHosts { is_open: true, ..limited.clone() };
+        for (host, is_allowed, is_allowed_if_open) in [
+            ("a.corp.example", true, true),
+            ("b.corp.example", false, true),
+            ("evil.example", false, false),
+            ("10.0.0.1", false, true),
+            ("10.0.0.2", false, false),
+        ] {
+            assert_eq!(limited.allow_server(host, 443), is_allowed, "{host}");
+            assert_eq!(open.allow_server(host, 443), is_allowed_if_open, "{host}");
+            assert_eq!(ceiling.as_ceiling().allow_server(host, 443), is_allowed_if_open, "{host}");
+        }
+        assert!(allowed(&["evil.example"]).allow_server("evil.example", 443), "the control");
     }
 
     #[test]

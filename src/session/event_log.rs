@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use tokio::sync::OwnedSemaphorePermit;
 
+use self::chain_end::ChainEnd;
 use super::trace::SessionTrace;
 use super::{OptionalUpdates, SessionContext, head_meta};
 use crate::acp::{
@@ -29,6 +30,7 @@ use crate::store::entry::ChainEntry;
 use crate::store::events::StoredEvent;
 use crate::store::{ChangeReason, ModeChange, Row, Store, StoreError};
 
+mod chain_end;
 mod unrecorded;
 
 /// Number of events per query.
@@ -52,9 +54,7 @@ pub(super) struct EventLog {
     source: Source,
     turns: u64,
     conversation: Conversation,
-    head: Head,
-    /// Length of the chain that was last reported to the client.
-    acked: u64,
+    chain: ChainEnd,
     unsaved: Vec<SessionEvent>,
     saved: u64,
     posted: Posted,
@@ -77,7 +77,7 @@ impl EventLog {
             Box::new(SessionTrace::new(id.clone(), traced, store, source))
         });
         Self {
-            head: Head::start(&id.0),
+            chain: ChainEnd::new(&id, context.signer.clone()),
             trace,
             id,
             client,
@@ -85,7 +85,6 @@ impl EventLog {
             source: context.source.clone(),
             turns: 0,
             conversation: Conversation::default(),
-            acked: 0,
             unsaved: Vec::new(),
             saved: 0,
             posted: Posted::Nothing,
@@ -147,8 +146,7 @@ impl EventLog {
         self.turns
     }
 
-    /// Continues the count of a stored session.
-    pub(super) fn continue_after(&mut self, turns: u64) {
+    pub(super) fn continue_turns_after(&mut self, turns: u64) {
         self.turns = turns;
     }
 
@@ -205,7 +203,7 @@ impl EventLog {
             plan: why.plan.clone(),
             at,
         };
-        let link = self.head.next(entry.to_body());
+        let link = self.chain.next(&entry);
         ModeChange { session: self.id.clone(), turn, from, to, why, text, link, at }
     }
 
@@ -218,8 +216,7 @@ impl EventLog {
 
     /// Returns the link for a row that is written together with the entry.
     pub(super) fn link(&mut self, entry: &ChainEntry) -> Link {
-        let link = self.head.next(entry.to_body());
-        self.follow(&link);
+        let link = self.chain.add(entry);
         self.mark_posted();
         self.traced(|trace| trace.ring());
         link
@@ -232,24 +229,23 @@ impl EventLog {
 
     /// Head of the session's hash chain.
     pub(super) fn head(&self) -> &Head {
-        &self.head
+        self.chain.head()
     }
 
     /// Adds a link that is stored already.
     pub(super) fn follow(&mut self, link: &Link) {
-        self.head.follow(link);
+        self.chain.follow(link);
     }
 
     /// Returns the head of the chain if it is new to the client.
     pub(super) fn unacked_head(&mut self) -> Option<Head> {
-        let acked = std::mem::replace(&mut self.acked, self.head.length);
-        (acked != self.head.length).then(|| self.head.clone())
+        self.chain.unacked()
     }
 
     /// Continues the chain of a stored session. The client knows its head.
     pub(super) fn resume(&mut self, head: Head) {
         self.traced(|trace| trace.export_after(head.length));
-        (self.acked, self.head) = (head.length, head);
+        self.chain.resume(head);
     }
 
     /// Records an event and sends its updates. Where the client may see it only after a commit (invariant 14), a
@@ -405,8 +401,8 @@ impl EventLog {
 
     /// Tells the client of the end of a turn, whose answer is sent after it.
     pub(super) fn signal_end(&self, outcome: TurnOutcome) {
-        let is_new = matches!(outcome, TurnOutcome::Stopped(_)) && self.acked != self.head.length;
-        let meta = is_new.then(|| head_meta(&self.head));
+        let is_new = matches!(outcome, TurnOutcome::Stopped(_)) && !self.chain.is_acked();
+        let meta = is_new.then(|| head_meta(self.chain.head()));
         self.signal(SessionSignal::TurnEnded { outcome, meta });
     }
 
@@ -438,6 +434,9 @@ impl EventLog {
     /// Reports a failure to the user once; the session continues.
     pub(super) async fn save(&mut self) {
         self.post_unsaved();
+        if let Some(head) = self.chain.sign(&self.id, || self.source.now_ms()) {
+            self.queue(Row::SignedHead { session: self.id.clone(), head });
+        }
         if std::mem::replace(&mut self.posted, Posted::Nothing) == Posted::Nothing {
             return;
         }

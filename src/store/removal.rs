@@ -27,9 +27,10 @@ const PAGES: usize = 32;
 const MARKED: usize = 100;
 
 /// Tables with rows of a session that need no file contents, and the column that counts the rows.
-const TABLES: [(&str, &str); 7] = [
+const TABLES: [(&str, &str); 8] = [
     ("events", "seq"),
     ("chain", "number"),
+    ("signed_heads", "length"),
     ("mode_changes", "id"),
     ("denials", "id"),
     ("grants", "id"),

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use super::sessions::StoredGrant;
 use crate::acp::{SessionId, SessionModeId, ToolCallId};
+use crate::budget::Spent;
 use crate::chain::Link;
 use crate::event::SessionEvent;
 use crate::mode::ModeText;
+use crate::signing::SignedHead;
 use crate::span_record::SpanRecord;
 use crate::workspace::{Changes, Intent};
 
@@ -67,6 +69,10 @@ pub enum Row {
         session: SessionId,
         link: Link,
     },
+    SignedHead {
+        session: SessionId,
+        head: SignedHead,
+    },
     Changes {
         session: SessionId,
         turn: u64,
@@ -98,6 +104,12 @@ pub enum Row {
     },
     ModeChange(Box<ModeChange>),
     Denial(DenialRow),
+    /// Adds to what a session and a local day have spent. `day` is in ISO 8601.
+    Spent {
+        session: SessionId,
+        day: String,
+        spent: Spent,
+    },
     /// Work that waits for export.
     Span {
         session: SessionId,

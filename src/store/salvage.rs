@@ -17,10 +17,11 @@ use crate::platform::files::create_private_folders;
 
 /// Each table, with the columns in whose order it is read. Sessions come first, because rows of others belong to
 /// them.
-const TABLES: [(&str, &str); 14] = [
+const TABLES: [(&str, &str); 17] = [
     ("sessions", "rowid"),
     ("events", "session_id, seq"),
     ("chain", "session_id, number"),
+    ("signed_heads", "session_id, length, key"),
     ("mode_changes", "id"),
     ("denials", "id"),
     ("grants", "id"),
@@ -32,6 +33,8 @@ const TABLES: [(&str, &str); 14] = [
     ("mode_texts", "hash"),
     ("contents", "rowid"),
     ("memories", "number"),
+    ("spent_days", "day"),
+    ("spent_sessions", "session_id"),
 ];
 
 /// Tables that are read session by session where their order is interrupted.
@@ -296,7 +299,7 @@ fn settle(new: &Connection) -> Result<(), StoreError> {
         UPDATE sessions SET state = nullif(state, 'empty') WHERE id IN (SELECT session_id FROM events);",
     )?;
     for (table, _) in TABLES {
-        if !matches!(table, "sessions" | "mode_texts" | "contents" | "memories") {
+        if !matches!(table, "sessions" | "mode_texts" | "contents" | "memories" | "spent_days") {
             new.execute_batch(&format!(
                 "DELETE FROM {table} WHERE session_id NOT IN (SELECT id FROM sessions)"
             ))?;

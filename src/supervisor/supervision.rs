@@ -57,6 +57,10 @@ fn supervise(connection: &UnixStream, entered: io::Result<()>) -> io::Result<()>
     if let Confinement::Brokered { broker, .. } = &mut request.confinement
         && !broker::limits_network()
     {
+        if broker.hosts.as_ref().is_some_and(|hosts| hosts.ceiling.is_some()) {
+            let text = "your organisation's policy limits its network, which takes Linux 6.9 and pidfd_getfd";
+            return Err(io::Error::other(text));
+        }
         broker.hosts = None;
     }
     entered.map_err(|error| {

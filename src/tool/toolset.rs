@@ -24,6 +24,7 @@ use crate::memory::Memories;
 use crate::mode::{Modes, definition};
 use crate::permission::Effect;
 use crate::permission::rules::Rules;
+use crate::process::AllowedHosts;
 use crate::process::shell::Shell;
 use crate::server::ServerEntry;
 use crate::skill::Skills;
@@ -36,6 +37,7 @@ pub struct Toolset {
     /// `None` if there are no tools that run commands.
     shell: Option<Shell>,
     http: Arc<Http>,
+    fetch_client: Arc<FetchClient>,
     logins: Logins,
     /// The tools of servers may change at any time.
     servers: McpServers,
@@ -90,7 +92,7 @@ pub fn unknown_tool(pattern: &str) -> Option<String> {
 impl Toolset {
     pub fn new(tools: Vec<Arc<dyn Tool>>) -> Self {
         let (http, logins, servers) = (Arc::default(), Logins::default(), McpServers::default());
-        Self { tools: tools.into(), shell: None, http, logins, servers }
+        Self { tools: tools.into(), shell: None, http, fetch_client: Arc::default(), logins, servers }
     }
 
     /// Sets the logins at MCP servers.
@@ -122,7 +124,7 @@ impl Toolset {
             apply_patch::tool(),
             move_file::tool(),
             delete_file::tool(),
-            fetch::tool(Arc::default(), FetchLimits::default()),
+            fetch::tool(Arc::default(), FetchLimits::default(), None),
             view_background::tool(),
             stop_background::tool(),
         ];
@@ -145,7 +147,25 @@ impl Toolset {
 
     #[must_use]
     pub fn with_fetch(self, fetch_client: Arc<FetchClient>, limits: FetchLimits) -> Self {
-        self.with(&[fetch::tool(fetch_client, limits)])
+        let tool = fetch::tool(Arc::clone(&fetch_client), limits, None);
+        Self { fetch_client, ..self.with(&[tool]) }
+    }
+
+    /// `fetch` and brokered commands connect to these hosts only. `None` changes nothing.
+    #[must_use]
+    pub fn with_host_limit(self, hosts: Option<&AllowedHosts>) -> Self {
+        let Some(hosts) = hosts else { return self };
+        let client = Arc::clone(&self.fetch_client);
+        let tool = fetch::tool(client, FetchLimits::default(), Some(hosts.clone()));
+        let shell = self.shell.as_ref().map(|shell| shell.with_host_limit(Some(hosts.clone())));
+        Self { shell, ..self.with(&[tool]) }
+    }
+
+    /// Commands run in a sandbox whatever the user's setting, or not at all.
+    #[must_use]
+    pub fn requiring_sandbox(self, needs_broker: bool) -> Self {
+        let shell = self.shell.as_ref().map(|shell| shell.requiring_sandbox(needs_broker));
+        Self { shell, ..self }
     }
 
     #[must_use]

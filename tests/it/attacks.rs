@@ -4,6 +4,8 @@
 
 mod control;
 mod held;
+#[cfg(target_os = "linux")]
+mod managed_policy;
 mod open_files;
 mod own_files;
 mod questions;

@@ -23,6 +23,7 @@ use agent_client_protocol_schema::v1 as schema;
 use modegate::acp::SessionModeId;
 use modegate::agent::{Agent, First, HostSettings, LoadedPolicy};
 use modegate::agents::{AgentOrigin, AgentRegistry};
+use modegate::budget::Budgets;
 use modegate::client;
 use modegate::client::ClientCapabilities;
 use modegate::file_lock::FileLocks;
@@ -96,6 +97,7 @@ pub(crate) struct Setup {
     pub modes: Modes,
     pub rules: Rules,
     pub max_mode: Option<&'static str>,
+    pub budgets: Arc<Budgets>,
     pub exits: ExitSettings,
     pub steering: bool,
     /// Configuration files that a test changes while it runs. Their modes and rules apply.
@@ -132,6 +134,7 @@ impl Default for Setup {
             modes: Modes::built_in(),
             rules: Rules::default(),
             max_mode: None,
+            budgets: Arc::default(),
             exits: ExitSettings::default(),
             steering: false,
             files: None,
@@ -175,12 +178,15 @@ impl TestClient {
             skills: Arc::default(),
             checks: Arc::default(),
             max_modes: max_modes.collect(),
+            managed_modes: Vec::new(),
             ends_with_turn: false,
             requires_checks: false,
             max_steps: None,
+            budgets: setup.budgets,
             fallback_ceiling: None,
             tools: setup.tools.with_memories(&memories),
             exits: setup.exits,
+            signer: None,
             refuses_unrecorded: false,
             steering: setup.steering,
             model: setup.model.unwrap_or_else(|| Arc::new(model.clone())),
@@ -231,6 +237,8 @@ impl TestClient {
                         notices: Vec::new(),
                         default_mode: None,
                         problems: Vec::new(),
+                        managed: Arc::default(),
+                        refusal: None,
                     }
                 }),
                 load_models: Arc::new(move || Ok(Arc::clone(&models))),

@@ -17,6 +17,7 @@ use crate::client;
 use crate::config::environment::{self, Environment, variable};
 use crate::config::user_file::{self, QuestionNotice};
 use crate::config::{Config, Runtime, doctor_checks};
+use crate::managed_policy::BY_POLICY;
 use crate::process::{Exit, TerminalAccess, terminal};
 use crate::terminal_host::keys::PanelKey;
 use crate::terminal_host::{QuestionSignal, TerminalHost, TerminalSettings};
@@ -131,12 +132,24 @@ async fn run_program(
     if let Err(error) = wrapped.put(&mut flags, &environment, variable) {
         return usage_error(&mut errors, &error.replace("wrap", "run"));
     }
+    if let Err(error) = wrap::check_policy(&mut flags, &environment) {
+        return usage_error(&mut errors, &error);
+    }
+    let has_host_limit =
+        flags.wrapped.as_ref().is_some_and(|(_, definition)| definition.host_limit.is_some());
     if let Some((_, definition)) = &mut flags.wrapped {
         let access = if connection.is_some() { TerminalAccess::Foreground } else { TerminalAccess::Shared };
         definition.terminal_program = Some(access);
     }
     match doctor_checks::check_broker(&environment).await {
         Ok(Ok(())) => {}
+        Ok(Err(reason)) if has_host_limit => {
+            writeln!(
+                errors,
+                "modegate: the program was not started: its network is limited {BY_POLICY}, and {reason}"
+            )?;
+            return Ok(ExitCode::from(FAILED));
+        }
         Ok(Err(reason)) => {
             writeln!(errors, "modegate: the program's network stays open in every mode: {reason}")?;
         }

@@ -2,7 +2,7 @@ use super::*;
 
 fn default_model(environment: &Environment, yaml: &str) -> String {
     let file: UserFile = serde_saphyr::from_str(yaml).unwrap();
-    find(environment, &file, None).unwrap().catalog.default_model().to_string()
+    find(environment, &file, None, &ProviderLimits::default()).unwrap().catalog.default_model().to_string()
 }
 
 #[test]
@@ -30,7 +30,8 @@ fn default_model_belongs_to_first_provider_with_key() {
 fn small_model_is_checked_like_the_model() {
     let small = |environment: &Environment, yaml: &str| {
         let file: UserFile = serde_saphyr::from_str(yaml).unwrap();
-        let found = find(environment, &file, None).map(|remote| remote.catalog.small_model().cloned());
+        let found = find(environment, &file, None, &ProviderLimits::default())
+            .map(|remote| remote.catalog.small_model().cloned());
         found.map(|model| model.map(|model| model.to_string())).map_err(|error| format!("{error:#}"))
     };
     let (none, mut environment) = (Environment::default(), Environment::default());
@@ -51,7 +52,7 @@ fn api_key_is_not_sent_to_another_base_url() {
     let environment =
         Environment::of(&[("OPENAI_API_KEY", "o")], &[("OPENAI_BASE_URL", "http://127.0.0.1:1/v1/")]);
     let file = UserFile::default();
-    let remote = find(&environment, &file, None).unwrap();
+    let remote = find(&environment, &file, None, &ProviderLimits::default()).unwrap();
     assert_eq!(remote.endpoints["openai"].base_url, "http://127.0.0.1:1/v1");
     assert!(remote.endpoints["openai"].key.is_some());
     assert!(remote.endpoints["openai-responses"].key.is_none(), "the key belongs to another server");
@@ -60,7 +61,7 @@ fn api_key_is_not_sent_to_another_base_url() {
     let file: UserFile =
         serde_saphyr::from_str("providers: {anthropic: {base_url: 'https://proxy.example'}}").unwrap();
     let environment = Environment::of(&[("ANTHROPIC_API_KEY", "a")], &[]);
-    let remote = find(&environment, &file, None).unwrap();
+    let remote = find(&environment, &file, None, &ProviderLimits::default()).unwrap();
     assert!(remote.endpoints["anthropic"].key.is_none(), "the key is for the provider's own URL");
 }
 
@@ -68,7 +69,7 @@ fn api_key_is_not_sent_to_another_base_url() {
 fn address_without_a_scheme_is_named_with_its_source() {
     let fault = |environment: &Environment, file: &str| {
         let file: UserFile = serde_saphyr::from_str(file).unwrap();
-        find(environment, &file, None).unwrap().endpoints["openai"].fault.clone()
+        find(environment, &file, None, &ProviderLimits::default()).unwrap().endpoints["openai"].fault.clone()
     };
     let with = |url| Environment::of(&[], &[("OPENAI_BASE_URL", url)]);
     let expected = "is \"127.0.0.1:9\": begin it with http:// or https://";
@@ -111,7 +112,9 @@ fn key_header_of_the_settings_is_for_the_address_of_the_settings() {
         "providers: {openai: {base_url: 'https://a.example?v=1', key_header: api-key, key_command: pass}}";
     let file: UserFile = serde_saphyr::from_str(yaml).unwrap();
     let header = |environment: &Environment| {
-        let endpoint = Arc::clone(&find(environment, &file, None).unwrap().endpoints["openai"]);
+        let endpoint = Arc::clone(
+            &find(environment, &file, None, &ProviderLimits::default()).unwrap().endpoints["openai"],
+        );
         (endpoint.base_url.clone(), endpoint.key_header.clone())
     };
     let own = Environment::of(&[("OPENAI_API_KEY", "o")], &[("OPENAI_BASE_URL", "https://b.example")]);

@@ -157,7 +157,9 @@ fn describe_limits(policy: &Policy) -> String {
     let max = policy.context.max_modes.first().map(|mode| (mode.id.clone(), "--max-mode is set"));
     let file = policy.context.fallback_ceiling.as_ref();
     let file = file.map(|mode| (mode.id.clone(), "a modes file, or the default mode, is invalid"));
-    let limits = unrecorded.chain(max).chain(file);
+    let managed = policy.context.managed_modes.iter();
+    let managed = managed.map(|mode| (mode.id.clone(), "your organisation's policy says so"));
+    let limits = unrecorded.chain(max).chain(managed).chain(file);
     limits
         .map(|(mode, why)| format!("This session can do no more than {mode} mode allows, because {why}.\n"))
         .collect()

@@ -18,7 +18,7 @@ impl SessionContext {
         let all = ids.map(|id| self.modes.ceilings(&id.0)).collect::<Result<Vec<_>, _>>();
         let mut modes = all.map(|all| all.concat()).unwrap_or_default();
         if !modes.is_empty() {
-            modes.extend(self.max_modes.iter().chain(&self.fallback_ceiling).cloned());
+            modes.extend(self.further_limits().cloned());
         }
         Ceilings { modes, rules: vec![Arc::clone(&self.rules)] }
     }
@@ -51,13 +51,34 @@ impl SessionContext {
         Arc::new(AgentSpec { external_agent, ..AgentSpec::clone(&agent) })
     }
 
+    /// Returns an error if the organisation's policy requires the broker, and the agent would run without it. Call after
+    /// [`Self::with_broker`].
+    pub fn check_required_broker(&self, agent: &AgentSpec) -> Result<(), String> {
+        let Some(definition) = agent.external_agent.as_ref().filter(|it| it.requires_broker) else {
+            return Ok(());
+        };
+        if self.control_of(definition) == Control::Broker {
+            return Ok(());
+        }
+        Err(format!(
+            "the agent {} was not started: your organisation's policy requires the broker, which {}",
+            agent.id,
+            if self.tools.can_sandbox() {
+                "its definition or an option has switched off, or which does not work here \
+                (run modegate doctor)"
+            } else {
+                "this system does not support"
+            }
+        ))
+    }
+
     pub fn limit_to_agent(&mut self, agent: &AgentSpec) {
         self.unsupported_modes = Arc::default();
         let Some(external_agent) = &agent.external_agent else { return };
         let control = self.control_of(external_agent);
         let (modes, unsupported) = capability::split(&self.modes, control, |mode| {
             let mut modes = self.modes.ceilings(&mode.id).unwrap_or_default();
-            modes.extend(self.max_modes.iter().chain(&self.fallback_ceiling).chain(&agent.limits).cloned());
+            modes.extend(self.further_limits().chain(&agent.limits).cloned());
             capability::is_supported(&Ceilings { modes, rules: Vec::new() }, control)
         });
         (self.modes, self.unsupported_modes) = (Arc::new(modes), unsupported.into());

@@ -15,6 +15,7 @@ use crate::error::AgentError;
 use crate::external_agent::capability;
 use crate::external_agent::session::AgentLimits;
 use crate::ids;
+use crate::managed_policy::BY_POLICY;
 use crate::mode::{DEFAULT, Mode, UnknownMode};
 use crate::permission::external::{Requirement, requirement};
 use crate::permission::{self, CallFacts, CallSource, Ceilings, Denial, Effect, Grants, Verdict, compare};
@@ -111,6 +112,12 @@ impl Policy {
         let then = self.reply.as_ref().map(|reply| &reply.mode);
         let tighter = then.filter(|then| !compare::allows_more(&self.mode_ceilings(then), &now));
         tighter.unwrap_or(&self.mode).clone()
+    }
+
+    /// Maximum number of model requests in a turn: 1 in an unknown mode.
+    pub(crate) fn max_steps(&self) -> u32 {
+        let mode = self.context.modes.resolve(&self.mode.0).ok();
+        mode.map_or(1, |mode| mode.max_steps).min(self.context.max_steps.unwrap_or(u32::MAX))
     }
 
     /// The mode, and those that it cannot exceed. None of an unknown mode.
@@ -256,6 +263,7 @@ impl Policy {
     /// starts (D47, D48).
     pub(crate) fn check_external_agent(&self, agent: &AgentSpec) -> Result<(), String> {
         let Some(external_agent) = &agent.external_agent else { return Ok(()) };
+        self.context.check_required_broker(agent)?;
         let mut ceilings = self.call_ceilings();
         ceilings.modes.extend(agent.limits.iter().cloned());
         match capability::is_sandboxed(&ceilings, self.context.control_of(external_agent)) {
@@ -287,11 +295,13 @@ impl Policy {
 
     /// Returns the mode that limits the session, and why, if the session's mode would allow more.
     pub(crate) fn limited_to(&self) -> Option<(String, &'static str)> {
-        let SessionContext { modes, max_modes, fallback_ceiling, .. } = &*self.context;
+        let SessionContext { modes, max_modes, managed_modes, fallback_ceiling, .. } = &*self.context;
         let of_mode = modes.ceilings(&self.mode.0).ok()?;
         let fallback = fallback_ceiling.as_ref().map(std::slice::from_ref).unwrap_or_default();
         let limits = [(fallback, "because a modes file cannot be used"), (max_modes, "by --max-mode")];
-        limits.into_iter().find_map(|(ceilings, why)| {
+        let managed = managed_modes.iter().map(std::slice::from_ref).map(|modes| (modes, BY_POLICY));
+        // The policy first: no user can change it.
+        managed.chain(limits).find_map(|(ceilings, why)| {
             let limit = ceilings.first().filter(|_| compare::allows_more(&of_mode, ceilings))?;
             Some((limit.id.clone(), why))
         })

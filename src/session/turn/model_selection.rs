@@ -227,7 +227,7 @@ fn no_model(error: &NoModel, models: &ModelCatalog, selection: &ModelSelection) 
         models.models(&selection.model).into_iter().map(|selection| selection.id.to_string()).collect();
     match error {
         NoModel::NoKey { .. } => AgentError::AuthRequired(error.to_string()),
-        NoModel::Unknown { .. } => {
+        NoModel::Unknown { .. } | NoModel::NotAllowed { .. } | NoModel::Refused(_) => {
             AgentError::invalid_params(error.to_string(), json!({ "validModels": valid }))
         }
     }

@@ -111,9 +111,11 @@ impl EgressBroker {
         connection: Option<UnixStream>,
     ) -> io::Result<Arc<Self>> {
         let (resolver_listener, resolver) = resolver::bind()?;
+        let is_limited = first == sandbox::Egress::Hosts || hosts.ceiling.is_some();
+        let hosts = AllowedHosts { is_open: first == sandbox::Egress::Open, ..hosts };
         let egress = Arc::new(Self {
             hosts: RwLock::new(hosts),
-            is_limited: AtomicBool::new(first == sandbox::Egress::Hosts),
+            is_limited: AtomicBool::new(is_limited),
             was_open: AtomicBool::new(first == sandbox::Egress::Open),
             names: Mutex::default(),
             resolver,
@@ -164,10 +166,14 @@ impl EgressBroker {
         connected.map_or_else(|error| CallAnswer::Error(error.raw_os_error()), |()| CallAnswer::Value(0))
     }
 
-    /// Limits the network, or opens it. Connections that exist stay until [`Self::take_back`].
+    /// Limits the network, or opens it, at most to the ceiling of the hosts. Connections that exist stay until
+    /// [`Self::take_back`].
     pub(super) fn set(&self, egress: sandbox::Egress) {
-        self.was_open.fetch_or(egress == sandbox::Egress::Open, Ordering::SeqCst);
-        self.is_limited.store(egress == sandbox::Egress::Hosts, Ordering::SeqCst);
+        let is_open = egress == sandbox::Egress::Open;
+        self.was_open.fetch_or(is_open, Ordering::SeqCst);
+        let mut hosts = self.hosts.write().unwrap_or_else(PoisonError::into_inner);
+        hosts.is_open = is_open;
+        self.is_limited.store(!is_open || hosts.ceiling.is_some(), Ordering::SeqCst);
     }
 
     /// Allows a further host, until the command ends.

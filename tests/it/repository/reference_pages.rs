@@ -16,6 +16,7 @@ mod errors;
 mod exit_codes;
 mod known_agents;
 mod limits;
+mod managed_policy;
 mod methods;
 mod telemetry;
 mod tools;

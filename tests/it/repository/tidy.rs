@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
-const LAYERS: [(&str, &[&str]); 86] = [
+const LAYERS: [(&str, &[&str]); 91] = [
     ("acp", &[]),
     (
         "agent",
@@ -21,6 +21,7 @@ const LAYERS: [(&str, &[&str]); 86] = [
             "error",
             "external_agent",
             "ids",
+            "managed_policy",
             "mode",
             "model",
             "permission",
@@ -33,8 +34,9 @@ const LAYERS: [(&str, &[&str]); 86] = [
             "workspace",
         ],
     ),
-    ("audit", &["chain", "ids", "mode", "permission", "store"]),
+    ("audit", &["chain", "ids", "mode", "permission", "signing", "store"]),
     ("bounded_file", &[]),
+    ("budget", &["model"]),
     ("busy", &[]),
     ("chain", &["ids"]),
     ("checks", &["mode"]),
@@ -44,6 +46,7 @@ const LAYERS: [(&str, &[&str]); 86] = [
     ("conversation", &["acp", "agents", "bounded_file", "checks", "client", "event", "git_folder", "skill"]),
     ("conversation/mode_switch", &["yaml_error"]),
     ("error", &["acp"]),
+    ("evidence_bundle", &["ids", "signing", "store"]),
     ("event", &["acp", "conversation/content", "model"]),
     ("file_lock", &["kernel"]),
     ("front_matter", &[]),
@@ -115,7 +118,7 @@ const LAYERS: [(&str, &[&str]); 86] = [
     ("external_agent/settings_text", &[]),
     ("external_agent/sockets", &[]),
     ("folder_removal", &[]),
-    ("headless", &["acp", "agent", "client", "conversation", "model", "permission", "session"]),
+    ("headless", &["acp", "agent", "budget", "client", "conversation", "model", "permission", "session"]),
     ("http", &[]),
     ("ids", &["acp"]),
     ("image_scaling", &[]),
@@ -125,6 +128,20 @@ const LAYERS: [(&str, &[&str]); 86] = [
     ("lib", &[]),
     ("line_diff", &[]),
     ("main", &[]),
+    (
+        "managed_policy",
+        &[
+            "agents",
+            "external_agent/definition",
+            "external_agent/known",
+            "mode",
+            "model",
+            "permission",
+            "policy",
+            "process",
+            "server",
+        ],
+    ),
     ("memory", &[]),
     ("mode", &["acp", "ids", "model"]),
     ("model", &["acp", "http", "process", "sandbox"]),
@@ -138,6 +155,7 @@ const LAYERS: [(&str, &[&str]); 86] = [
     ("path_bytes", &[]),
     ("process", &["folder_removal", "git_folder", "kernel", "sandbox", "supervisor"]),
     ("agents", &["external_agent/definition", "mode", "model"]),
+    ("report", &["acp", "audit", "conversation/content", "event", "ids", "model", "store", "workspace"]),
     ("rpc", &["acp", "agent", "client", "conversation", "error", "json_rpc", "session", "transport"]),
     ("sandbox", &["kernel"]),
     ("server", &["acp", "permission"]),
@@ -153,12 +171,14 @@ const LAYERS: [(&str, &[&str]); 86] = [
     ("conversation/neutralise", &[]),
     ("conversation/prompt_block", &["acp", "conversation", "model"]),
     ("conversation/reminder", &["acp", "conversation", "mode", "model", "permission"]),
+    ("signing", &["chain"]),
     ("skill", &["front_matter", "yaml_error"]),
     ("span_record", &["ids"]),
     (
         "store",
         &[
             "acp",
+            "budget",
             "chain",
             "conversation/content",
             "event",
@@ -168,6 +188,7 @@ const LAYERS: [(&str, &[&str]); 86] = [
             "model",
             "path_bytes",
             "permission",
+            "signing",
             "span_record",
             "workspace",
         ],
@@ -338,6 +359,7 @@ const UNSAFE: [&str; 4] =
 
 /// Modules that `cli` may name.
 const CLI: &[&str] = &[
+    "budget",
     "acp",
     "agent",
     "audit",
@@ -346,8 +368,10 @@ const CLI: &[&str] = &[
     "config",
     "conversation/content",
     "event",
+    "evidence_bundle",
     "headless",
     "ids",
+    "managed_policy",
     "mode",
     "model",
     "otlp",
@@ -355,9 +379,11 @@ const CLI: &[&str] = &[
     "policy",
     "process",
     "agents",
+    "report",
     "rpc",
     "server",
     "session",
+    "signing",
     "skill",
     "store",
     "terminal_host",
@@ -373,6 +399,7 @@ const CLI: &[&str] = &[
 /// Modules that `config` may name.
 const CONFIG: &[&str] = &[
     "acp",
+    "budget",
     "agent",
     "bounded_file",
     "file_lock",
@@ -383,6 +410,7 @@ const CONFIG: &[&str] = &[
     "conversation",
     "ids",
     "memory",
+    "managed_policy",
     "mode",
     "model",
     "otlp",
@@ -393,6 +421,7 @@ const CONFIG: &[&str] = &[
     "sandbox",
     "server",
     "session",
+    "signing",
     "skill",
     "store",
     "tool",
@@ -428,6 +457,7 @@ const COMMON: [&str; 5] = ["busy", "lazy_channel", "line_diff", "platform", "tex
 /// Modules that `session` may name.
 const SESSION: &[&str] = &[
     "acp",
+    "budget",
     "bounded_file",
     "chain",
     "checks",
@@ -442,6 +472,7 @@ const SESSION: &[&str] = &[
     "external_agent",
     "ids",
     "image_scaling",
+    "managed_policy",
     "mode",
     "model",
     "permission",
@@ -450,6 +481,7 @@ const SESSION: &[&str] = &[
     "process",
     "agents",
     "server",
+    "signing",
     "skill",
     "span_record",
     "store",
@@ -460,13 +492,15 @@ const SESSION: &[&str] = &[
 
 /// Parts of a module, lowest first, and the other parts of that module that each may name. A part is a file with
 /// the folder beside it.
-const PARTS: [(&str, &[&str]); 16] = [
+const PARTS: [(&str, &[&str]); 19] = [
     ("session/insertion", &[]),
     ("session/trace", &[]),
     ("session/event_log", &["session/insertion", "session/trace"]),
     ("session/options", &[]),
     ("session/prompt_end", &[]),
     ("session/session_snapshot", &[]),
+    ("session/tally", &[]),
+    ("session/mode", &["session/event_log", "session/tally"]),
     ("session/mode", &["session/event_log", "session/trace"]),
     ("session/due_checks", &["session/event_log", "session/mode"]),
     (
@@ -474,6 +508,7 @@ const PARTS: [(&str, &[&str]); 16] = [
         &["session/insertion", "session/options", "session/prompt_end", "session/session_snapshot"],
     ),
     ("session/notes", &["session/event_log", "session/mode"]),
+    ("session/spending", &["session/event_log", "session/mode", "session/notes", "session/tally"]),
     ("session/servers", &["session/event_log", "session/mode", "session/notes"]),
     (
         "session/subagent",
@@ -533,6 +568,7 @@ const PARTS: [(&str, &[&str]); 16] = [
             "session/prompt_end",
             "session/servers",
             "session/session_snapshot",
+            "session/spending",
             "session/subagent",
             "session/turn",
             "session/trace",
@@ -541,13 +577,24 @@ const PARTS: [(&str, &[&str]); 16] = [
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 144] = [
+const PURE: [&str; 161] = [
     "acp",
     "audit",
+    "audit/signatures",
+    "budget",
+    "budget/prices",
     "chain",
     "checks",
     "checks/findings",
     "event",
+    "evidence_bundle",
+    "report",
+    "report/comparison",
+    "report/html",
+    "report/plots",
+    "report/steps",
+    "report/turns",
+    "session/event_log/chain_end",
     "front_matter",
     "external_agent/client/requests",
     "external_agent/client/content",
@@ -557,8 +604,14 @@ const PURE: [&str; 144] = [
     "http/network",
     "http/public",
     "image_scaling",
+    "managed_policy",
+    "managed_policy/allowed_program",
+    "managed_policy/explain",
+    "managed_policy/limits",
+    "managed_policy/repository",
     "mode",
     "mode/stored",
+    "model/allowed",
     "model/catalog",
     "model/excess",
     "model/image_probe",
@@ -693,7 +746,7 @@ const LIBRARIES: [(&str, &[&str]); 44] = [
     ("agent_client_protocol_schema", &["acp"]),
     ("anyhow", &["main", "cli", "config", "headless", "terminal_run"]),
     ("jiff", &["ids", "model/remote", "conversation/system_prompt"]),
-    ("base64", &["image_scaling", "rpc/v2/updates", "tool/file/picture"]),
+    ("base64", &["image_scaling", "rpc/v2/updates", "signing", "tool/file/picture"]),
     (
         "memchr",
         &[
@@ -711,12 +764,14 @@ const LIBRARIES: [(&str, &[&str]); 44] = [
     ("ratatui_core", &["terminal_host/panel"]),
     ("reqwest", &["http"]),
     ("rpassword", &["cli/setup"]),
-    ("rustls", &["http"]),
+    ("rustls", &["http", "signing"]),
     (
         "secrecy",
         &[
             "http",
             "model",
+            "signing",
+            "signing",
             "config",
             "cli/setup",
             "otlp",
@@ -744,6 +799,7 @@ const LIBRARIES: [(&str, &[&str]); 44] = [
         "globset",
         &[
             "mode",
+            "model/allowed",
             "permission/rules",
             "permission/name_pattern",
             "permission/address_pattern",
@@ -773,7 +829,7 @@ const LIBRARIES: [(&str, &[&str]); 44] = [
     ("percent_encoding", &["otlp/settings", "permission/address", "permission/address_pattern", "platform"]),
     ("rusqlite", &["store"]),
     ("icu_normalizer", &["platform"]),
-    ("ring", &["ids", "http"]),
+    ("ring", &["ids", "http", "signing"]),
     (
         "serde_saphyr",
         &[

@@ -72,6 +72,7 @@ impl Servers {
             addresses: ["allowed.example", "a.wild.example"]
                 .map(|name| (name.to_owned(), Ipv4Addr::LOCALHOST))
                 .into(),
+            ..AllowedHosts::default()
         };
         let shell = shell(&self.fixture.home(), Sandbox::Workspace);
         let roots = [self.fixture.work()];
@@ -301,7 +302,7 @@ async fn waiting_connection_delays_no_other_call() {
     );
     let shell = shell(&servers.fixture.home(), Sandbox::Workspace);
     let patterns = [silent.to_string(), servers.allowed.to_string()].map(|text| text.parse().unwrap()).into();
-    let hosts = AllowedHosts { patterns, addresses: Vec::new() };
+    let hosts = AllowedHosts { patterns, ..AllowedHosts::default() };
     let roots = [servers.fixture.work()];
     let network = AgentNetwork::limited(hosts, BrokerPolicy::Nothing);
     let sandbox = shell

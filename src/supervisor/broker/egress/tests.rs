@@ -40,7 +40,13 @@ fn egress(patterns: &[&str]) -> Arc<EgressBroker> {
     let addresses = vec![("allowed.example".to_owned(), Ipv4Addr::new(192, 0, 2, 9))];
     let (listener, _) = io::pipe().unwrap();
     let listener = Arc::new(CallListener::new(listener.into()));
-    EgressBroker::start(AllowedHosts { patterns, addresses }, sandbox::Egress::Hosts, listener, None).unwrap()
+    EgressBroker::start(
+        AllowedHosts { patterns, addresses, ..AllowedHosts::default() },
+        sandbox::Egress::Hosts,
+        listener,
+        None,
+    )
+    .unwrap()
 }
 
 #[test]

@@ -6,6 +6,7 @@ use modegate::model::Effort;
 use modegate::model::catalog::PROVIDERS;
 use modegate::process::shell::Sandbox;
 use modegate::store::Sync;
+use schemars::JsonSchema;
 use serde_json::Value;
 
 use super::constants::{Constant, read};
@@ -32,11 +33,11 @@ providers:
     models: [{ name: qwen3-coder, context: 262144, images: false }, another-model]
 "#;
 
-struct Key {
-    path: String,
-    kind: String,
-    text: String,
-    default: Option<String>,
+pub(super) struct Key {
+    pub path: String,
+    pub kind: String,
+    pub text: String,
+    pub default: Option<String>,
 }
 
 #[test]
@@ -102,9 +103,20 @@ fn config_page_defaults_match_the_code() {
 }
 
 fn keys() -> Vec<Key> {
-    let schema = schemars::schema_for!(UserFile).to_value();
+    keys_of::<UserFile>(&[])
+}
+
+/// The keys of a file, without those within `others`, which another page has.
+pub(super) fn keys_of<T: JsonSchema>(others: &[&str]) -> Vec<Key> {
+    let schema = schemars::schema_for!(T).to_value();
     let mut keys = Vec::new();
     add(&mut keys, "", &schema, &schema);
+    let is_within = |key: &Key| {
+        others
+            .iter()
+            .any(|other| key.path.strip_prefix(other).is_some_and(|rest| rest.starts_with(['.', '['])))
+    };
+    keys.retain(|key| !is_within(key));
     keys
 }
 
@@ -130,6 +142,9 @@ fn add(keys: &mut Vec<Key>, prefix: &str, object: &Value, whole: &Value) {
                 let items = &property["items"];
                 let referred = items["$ref"].as_str().and_then(|path| path.rsplit('/').next());
                 let item = referred.map_or(items, |name| &whole["$defs"][name]);
+                if item["properties"].is_object() {
+                    add(keys, &format!("{path}[]."), item, whole);
+                }
                 let kinds = item["anyOf"].as_array().into_iter().flatten();
                 for object in kinds.filter_map(|kind| object_of(kind, whole)) {
                     add(keys, &format!("{path}[]."), object, whole);

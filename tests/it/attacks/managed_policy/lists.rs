@@ -1,0 +1,327 @@
+//! Attempts to use models, servers and programs beyond the lists of a policy, and to avoid its requirements.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::machine::{Machine, in_namespace};
+use super::modes::over_protocol;
+use super::{Attempt, nothing};
+use crate::support::binary_client::BinaryClient;
+
+/// Port of a server that counts its requests, and their number.
+static PORT: AtomicU16 = AtomicU16::new(0);
+static REQUESTS: AtomicUsize = AtomicUsize::new(0);
+
+/// Starts the server, which answers each request with an error.
+fn serve() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    PORT.store(listener.local_addr().unwrap().port(), Ordering::SeqCst);
+    std::thread::spawn(move || {
+        for mut connection in listener.incoming().flatten() {
+            connection.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            REQUESTS.fetch_add(1, Ordering::SeqCst);
+            let _ = connection.read(&mut [0; 65536]);
+            let _ = connection
+                .write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 2\r\nconnection: close\r\n\r\nno");
+        }
+    });
+}
+
+fn address() -> String {
+    format!("http://127.0.0.1:{}", PORT.load(Ordering::SeqCst))
+}
+
+fn has_asked_the_server(_: &Machine) -> bool {
+    REQUESTS.swap(0, Ordering::SeqCst) > 0
+}
+
+const fn asking(name: &'static str, prepare: fn(&Machine), run: fn(&Machine) -> String) -> Attempt {
+    Attempt { name, prepare, run, effect: has_asked_the_server }
+}
+
+fn ask(machine: &Machine, variables: &[(&str, &str)], options: &[&str]) -> String {
+    machine.run_with(variables, &[&["--mode", "plan", "-p", "hello"], options].concat())
+}
+
+fn config_with(machine: &Machine, text: &str) {
+    machine.write("home/.config/modegate/config.yaml", &text.replace("URL", &address()));
+}
+
+fn wild_openai(machine: &Machine) {
+    config_with(machine, "providers: {openai: {base_url: 'URL', models: [good, bad]}}");
+}
+
+#[rustfmt::skip]
+const MODELS: &[Attempt] = &[
+    asking("--model", wild_openai, |m| ask(m, &[], &["--model", "openai/bad"])),
+    asking("MODEGATE_MODEL", wild_openai, |m| ask(m, &[("MODEGATE_MODEL", "openai/bad")], &[])),
+    asking("a model in config.yaml",
+        |m| config_with(m, "model: openai/bad\nproviders: {openai: {base_url: 'URL'}}"), |m| ask(m, &[], &[])),
+    asking("a mode's model", |m| { wild_openai(m); m.modes_file("modes: [{id: mine, extends: plan, model: openai/bad}]"); },
+        |m| m.run(&["--mode", "mine", "--model", "offline", "-p", "hello"]) + &m.run(&["--mode", "mine", "-p", "hello"])),
+    asking("an agent's model", |m| { wild_openai(m); m.modes_file("agents: [{id: a, model: openai/bad}]"); },
+        |m| ask(m, &[], &["--agent", "a", "--model", "openai/bad"])),
+    asking("another spelling of the model", wild_openai, |m| ask(m, &[], &["--model", "openai/good2"])),
+    asking("the provider alone", |m| config_with(m, "providers: {openai: {base_url: 'URL', models: [bad]}}"),
+        |m| ask(m, &[], &["--model", "openai"])),
+    asking("another provider", |m| config_with(m, "providers: {ollama: {base_url: 'URL'}}"),
+        |m| ask(m, &[], &["--model", "ollama/good"])),
+];
+
+#[rustfmt::skip]
+const HOSTS: &[Attempt] = &[
+    asking("base_url in config.yaml", wild_openai, |m| ask(m, &[], &["--model", "openai/good"])),
+    asking("OPENAI_BASE_URL", nothing,
+        |m| ask(m, &[("OPENAI_BASE_URL", &address()), ("OPENAI_API_KEY", "k")], &["--model", "openai/good"])),
+    asking("OLLAMA_HOST", nothing, |m| ask(m, &[("OLLAMA_HOST", &address())], &["--model", "ollama/x"])),
+    asking("a base_url with another host in front",
+        |m| config_with(m, &format!("providers: {{openai: {{base_url: 'http://allowed.example@127.0.0.1:{}'}}}}",
+            PORT.load(Ordering::SeqCst))),
+        |m| ask(m, &[], &["--model", "openai/good"])),
+    asking("a proxy for an allowed host",
+        |m| config_with(m, "providers: {openai: {base_url: 'http://allowed.example/v1'}}"),
+        |m| ask(m, &[("HTTP_PROXY", &address())], &["--model", "openai/good"])),
+    asking("fetch", |m| {
+        let url = format!(r#"{{"url": "{}/x"}}"#, address());
+        m.script("fetch.jsonl", &[&[("fetch", &url)]]);
+        m.modes_file("modes: [{id: net, extends: plan, network: allow}]");
+    }, |m| {
+        let model = format!("scripted:{}", m.path("fetch.jsonl").display());
+        config_with(m, &format!("fetch: {{allow_private: ['127.0.0.1:{}']}}", PORT.load(Ordering::SeqCst)));
+        // A script does not read config.yaml, so the offline model asks for nothing: a client's prompt does.
+        m.run(&["--mode", "net", "--model", &model, "-p", "x"]) + &ask(m, &[("OLLAMA_HOST", &address())], &["--model", "ollama/x"])
+    }),
+    asking("modegate doctor --online", wild_openai, |m| m.run(&["--model", "openai/good", "doctor", "--online"])
+        + &m.run_with(&[("MODEGATE_MODEL", "openai/good")], &["doctor", "--online"])),
+];
+
+fn touching(machine: &Machine) -> String {
+    let model = format!("scripted:{}", machine.path("write.jsonl").display());
+    machine.run(&["--mode", "plan", "--model", &model, "-p", "x"])
+}
+
+fn client_server(machine: &Machine) -> String {
+    let model = format!("scripted:{}", machine.path("write.jsonl").display());
+    let (mut client, _) = BinaryClient::start(&machine.path("home"), &["--mode", "plan", "--model", &model]);
+    let file = machine.work().join("out.txt");
+    let server = json!({ "name": "files", "command": "/bin/touch", "args": [file], "env": [] });
+    let new = json!({ "cwd": machine.work(), "mcpServers": [server] });
+    let opened = client.call(2, "session/new", &new);
+    let session = opened.last().unwrap()["result"]["sessionId"].clone();
+    let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": "x" }] });
+    let messages = client.call(3, "session/prompt", &prompt);
+    client.end();
+    format!("{messages:?}")
+}
+
+#[rustfmt::skip]
+const SERVERS: &[Attempt] = &[
+    Attempt::new("a user's server", |m| m.modes_file("servers: {mine: {command: touch, args: [out.txt]}}"), touching),
+    Attempt::new("a server with an allowed name",
+        |m| m.modes_file("servers: {files: {command: touch, args: [out.txt]}}"), touching),
+    Attempt::new("a server with an allowed name and program, and other arguments",
+        |m| m.modes_file("servers: {good: {command: touch, args: [out.txt]}}"), touching),
+    Attempt::new("a server of a trusted project", |m| {
+        m.write("work/.modegate/modes.yaml", "servers: {mine: {command: touch, args: [out.txt]}}");
+        m.run(&["trust"]);
+    }, touching),
+    Attempt::new("a client's server", nothing, client_server),
+];
+
+#[rustfmt::skip]
+const PROGRAMS: &[Attempt] = &[
+    Attempt::new("wrap", nothing,
+        |m| m.run(&["--mode", "code", "-p", "x", "wrap", "--", "sh", "-c", "echo x > out.txt"])),
+    Attempt::new("wrap --check", nothing,
+        |m| m.run(&["wrap", "--check", "--state-dir", "~/.state", "--", "sh", "-c", "echo x > out.txt"])
+            + &m.run(&["--mode", "code", "-p", "x", "wrap", "--", "sh", "-c", "echo x > out.txt"])),
+    Attempt::new("run", nothing, |m| m.run(&["run", "--mode", "code", "--", "sh", "-c", "echo x > out.txt"])),
+    Attempt::new("a program of the same name on PATH", |m| {
+        m.write("bin/true", "#!/bin/sh\necho x > out.txt\n");
+        std::process::Command::new("chmod").arg("+x").arg(m.path("bin/true")).status().unwrap();
+    }, |m| {
+        let path = std::env::var("PATH").unwrap();
+        m.run_with(&[("PATH", &format!("DIR/bin:{path}"))], &["run", "--mode", "code", "--", "true"])
+    }),
+    Attempt::new("a user's external agent", |m| {
+        m.modes_file("agents: [{id: ext, harness: {command: sh, args: [-c, 'echo x > out.txt']}}]");
+    }, |m| m.write_with(&["--mode", "code", "--agent", "ext"])),
+    Attempt::new("delegation to a user's external agent", |m| {
+        m.modes_file("agents: [{id: ext, harness: {command: sh, args: [-c, 'echo x > out.txt']}}]");
+        m.script("ext.jsonl", &[&[("delegate", r#"{"task": "go", "agent": "ext"}"#)]]);
+    }, |m| m.play("ext.jsonl", &["--mode", "code"])),
+];
+
+fn all(attempts: &[Attempt], policy: &str, control: &str) {
+    for attempt in attempts {
+        REQUESTS.store(0, Ordering::SeqCst);
+        attempt.check(policy, control);
+    }
+}
+
+#[test]
+fn only_listed_models_and_hosts_are_used() {
+    in_namespace("lists::only_listed_models_and_hosts_are_used", || {
+        serve();
+        all(MODELS, "allowed: {models: [openai/good]}", "");
+        all(MODELS, "allowed: {models: [openai/good]}", "allowed: {models: [openai/*, ollama/*]}");
+        all(HOSTS, "allowed: {hosts: [allowed.example, 127.0.0.1:1]}", "");
+    });
+}
+
+#[test]
+fn only_listed_servers_and_programs_are_started() {
+    in_namespace("lists::only_listed_servers_and_programs_are_started", || {
+        let good = "{name: good, command: touch, args: [other.txt]}";
+        all(SERVERS, &format!("allowed: {{servers: [{good}, {{name: files, command: /bin/files}}]}}"), "");
+        let control = "allowed: {servers: [{name: mine, command: touch, args: [out.txt]}]}";
+        all(&SERVERS[..1], "allowed: {servers: []}", control);
+        let place = fs::canonicalize("/bin/true").unwrap();
+        all(PROGRAMS, &format!("allowed: {{programs: ['{}']}}", place.display()), "");
+        all(PROGRAMS, "allowed: {agents: [general, ext]}", "");
+        all(&PROGRAMS[..3], "allowed: {programs: [sh -x]}", "allowed: {programs: [sh -c]}");
+    });
+}
+
+#[rustfmt::skip]
+const SANDBOX: &[Attempt] = &[
+    Attempt { name: "shell.sandbox: off", prepare: |m| {
+        m.write("home/.config/modegate/config.yaml", "shell: {sandbox: 'off'}");
+        m.modes_file("modes: [{id: free, extends: code}]");
+    }, run: |m| {
+        let outside = m.path("outside").display().to_string();
+        let call = format!(r#"{{"command": "echo x > {outside}"}}"#);
+        m.script("shell.jsonl", &[&[("shell", &call)]]);
+        m.play("shell.jsonl", &["--mode", "free"])
+    }, effect: |m| m.path("outside").exists() },
+];
+
+const BROKER: &[Attempt] = &[Attempt::new("wrap with --no-broker", nothing, |m| {
+    m.run(&["--mode", "code", "-p", "x", "wrap", "--no-broker", "--", "sh", "-c", "echo x > out.txt"])
+})];
+
+const RECORD: &[Attempt] = &[
+    Attempt::new("--store memory", nothing, |m| m.write_with(&["--mode", "code", "--store", "memory"])),
+    Attempt::new("--deterministic", nothing, |m| m.write_with(&["--mode", "code", "--deterministic"])),
+    Attempt::new("--deterministic with a store", nothing, |m| {
+        m.write_with(&["--mode", "code", "--deterministic", "--store", "x.db"])
+    }),
+    Attempt::new(
+        "a store that cannot be written",
+        |m| m.write("home/.local", "no folder"),
+        |m| over_protocol(m, "session/set_mode", &json!({ "modeId": "code" })),
+    ),
+];
+
+const STORE: &[Attempt] =
+    &[Attempt::new("--store", nothing, |m| m.write_with(&["--mode", "code", "--store", "x.db"]))];
+
+#[rustfmt::skip]
+const WIDENED: &[Attempt] = &[
+    Attempt::new("run with --state-dir", |m| m.write("elsewhere/x", ""), |m| {
+        let (folder, elsewhere) = (m.work(), m.path("elsewhere"));
+        let folders = ["--cwd", elsewhere.to_str().unwrap(), "run", "--mode", "plan", "--state-dir", folder.to_str().unwrap()];
+        let script = format!("echo x > {}/out.txt", folder.display());
+        m.run(&[&folders[..], &["--", "sh", "-c", &script]].concat())
+    }),
+    Attempt::new("a profile of the user", |m| m.write("elsewhere/x", ""), |m| {
+        let profile = format!("[{{name: sh, state_dirs: [{{path: '{}'}}]}}]", m.work().display());
+        m.write("home/.config/modegate/external-agents.yaml", &profile);
+        let script = format!("echo x > {}/out.txt", m.work().display());
+        let elsewhere = m.path("elsewhere");
+        m.run(&["--cwd", elsewhere.to_str().unwrap(), "run", "--mode", "plan", "--", "sh", "-c", &script])
+    }),
+];
+
+#[test]
+fn requirements_hold_against_flags_and_settings() {
+    in_namespace("lists::requirements_hold_against_flags_and_settings", || {
+        all(BROKER, "require: {broker: true}", "");
+        all(BROKER, "require: {sandbox: true}", "");
+        all(RECORD, "require: {record: true}", "");
+        all(STORE, "user_may: {choose_store: false}", "");
+        all(WIDENED, "user_may: {widen_agents: false}", "");
+        let machine = Machine::new();
+        machine.set_policy("require: {record: true}");
+        machine.write_with(&["--mode", "code"]);
+        assert!(machine.has_written(), "a stored session is not refused");
+        drop(machine);
+        all(SANDBOX, "require: {sandbox: true}", "");
+    });
+}
+
+fn in_code(machine: &Machine) -> String {
+    machine.write_with(&["--mode", "code"])
+}
+
+#[rustfmt::skip]
+const PLACES: &[Attempt] = &[
+    Attempt::new("a folder", nothing, in_code),
+    Attempt::new("the folder above", |m| m.script("above.jsonl", &[&[(
+        "write_file", r#"{"path": "work/out.txt", "content": "x"}"#)]]), |m| m.play("above.jsonl", &["--mode", "code", "--cwd", ".."])),
+    Attempt::new("a link", |m| symlink(m.work(), m.path("link")).unwrap(),
+        |m| m.write_with(&["--mode", "code", "--cwd", "../link"])),
+    Attempt::new("--write-dir", |m| m.write("elsewhere/x", ""), |m| {
+        let (folder, elsewhere) = (m.work(), m.path("elsewhere"));
+        let folders = ["--cwd", elsewhere.to_str().unwrap(), "run", "--mode", "code", "--write-dir", folder.to_str().unwrap()];
+        let script = format!("echo x > {}/out.txt", folder.display());
+        m.run(&[&folders[..], &["--", "sh", "-c", &script]].concat())
+    }),
+    Attempt::new("shell.write in config.yaml", |m| m.write("elsewhere/x", ""), |m| {
+        config_with(m, &format!("shell: {{write: ['{}']}}", m.work().display()));
+        let script = format!("echo x > {}/out.txt", m.work().display());
+        let elsewhere = m.path("elsewhere");
+        m.run(&["--cwd", elsewhere.to_str().unwrap(), "run", "--mode", "code", "--", "sh", "-c", &script])
+            + &m.write_with(&["--mode", "code"])
+    }),
+];
+
+#[rustfmt::skip]
+const REPOSITORIES: &[Attempt] = &[
+    Attempt::new("a repository", |m| m.repository("work", "git@github.com:Acme/app.git"), in_code),
+    Attempt::new("a repository within it", |m| {
+        m.repository("work", "https://github.com/acme/app");
+        m.repository("work/inner", "");
+    }, |m| {
+        let output = m.write_with(&["--mode", "code", "--cwd", "inner"]);
+        let _ = fs::rename(m.path("work/inner/out.txt"), m.work().join("out.txt"));
+        output
+    }),
+    Attempt::new("a repository without a configuration", |m| m.write("work/.git/HEAD", ""), in_code),
+];
+
+const ALLOWING: Attempt =
+    Attempt::new("a rule that allows", |m| m.modes_file("permissions: {allow: [write_file]}"), in_code);
+
+const WIDE_PLAN: Attempt = Attempt::new(
+    "a user's mode instead of an allowed one",
+    |m| m.modes_file("modes: [{id: plan, extends: code}]"),
+    |m| m.write_with(&["--mode", "plan"]),
+);
+
+#[test]
+fn places_and_rules_hold() {
+    in_namespace("lists::places_and_rules_hold", || {
+        all(
+            PLACES,
+            "places: [{paths: ['WORK'], max_mode: plan}]",
+            "places: [{paths: ['WORK-2'], max_mode: plan}]",
+        );
+        let acme = "places: [{repositories: ['github.com/acme/*'], max_mode: plan}]";
+        all(REPOSITORIES, acme, "");
+        all(&REPOSITORIES[..2], acme, "places: [{repositories: ['github.com/other/*'], max_mode: plan}]");
+        ALLOWING.check("permissions: {deny: [write_file]}", "permissions: {deny: [edit_file]}");
+        ALLOWING.check("permissions: {ask: [write_file]}", "permissions: {ask: [edit_file]}");
+        ALLOWING.check("user_may: {allow_calls: false}\nmax_mode: ask", "max_mode: ask");
+        WIDE_PLAN.check("allowed: {modes: [plan]}", "");
+        WIDE_PLAN.check("user_may: {define_modes: false}", "user_may: {define_modes: true}");
+        let wide = Attempt::new("a mode that is not allowed", nothing, in_code);
+        wide.check("allowed: {modes: [plan, ask]}", "allowed: {modes: [plan, code]}");
+    });
+}
