@@ -117,8 +117,8 @@ impl Telemetry {
         let left = self.store.outbox_counts().await.ok()?;
         (left.spans + left.links > 0).then(|| {
             format!(
-                "telemetry that the administrator requires was not sent, because the collector did not take it in time: {} \
-                 spans and {} entries of the audit log are lost, because sessions are in memory only",
+                "required telemetry was not sent, because the collector did not take it in time: {} spans and {} entries of the \
+                 audit log are lost, because the session is in memory only",
                 left.spans, left.links
             )
         })

@@ -44,6 +44,8 @@ pub const ARGUMENTS: &str = "gen_ai.tool.call.arguments";
 pub const RESULT: &str = "gen_ai.tool.call.result";
 pub const INPUT_MESSAGES: &str = "gen_ai.input.messages";
 pub const OUTPUT_MESSAGES: &str = "gen_ai.output.messages";
+pub const INPUT_VALUE: &str = "input.value";
+pub const OUTPUT_VALUE: &str = "output.value";
 pub const TOKEN_TYPE: &str = "gen_ai.token.type";
 pub const MCP_METHOD: &str = "mcp.method.name";
 pub const ERROR: &str = "error.type";
@@ -69,7 +71,7 @@ pub const AUDIT: &str = "modegate.audit.";
 
 /// Of spans, log records and metrics.
 #[rustfmt::skip]
-pub const ATTRIBUTES: [Attribute; 35] = [
+pub const ATTRIBUTES: [Attribute; 37] = [
     attribute(OPERATION, "invoke_agent (a turn), chat (a model request) or execute_tool"),
     attribute(PROVIDER, "provider of the model; `modegate` for models in the binary"),
     attribute(MODEL, "model, without its provider"),
@@ -93,6 +95,8 @@ pub const ATTRIBUTES: [Attribute; 35] = [
     content(OUTPUT_MESSAGES, "answer of a turn; reply to a model request"),
     content(ARGUMENTS, "arguments of the call"),
     content(RESULT, "result of the call"),
+    content(INPUT_VALUE, "prompt of a turn, arguments of a call; a name of OpenInference, for Phoenix"),
+    content(OUTPUT_VALUE, "answer of a turn, result of a call; a name of OpenInference, for Phoenix"),
     attribute(TURN, "number of the turn in its session"),
     attribute(MODE, "mode at the start of a turn or a call, or after a mode change"),
     attribute(MODE_FROM, "mode before a mode change"),

@@ -7,6 +7,8 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
 
+use serde_json::Value;
+
 use super::conventions as names;
 use super::encode::{attribute, decimal, flag, nanoseconds, number, scope, seconds, signed, text, texts};
 use crate::process::secrets::Secrets;
@@ -183,13 +185,23 @@ fn contents(record: &SpanRecord, view: SpanView<'_>) -> Vec<KeyValue> {
         TracedWork::ToolCall { .. } => (names::ARGUMENTS, names::RESULT),
         _ => (names::INPUT_MESSAGES, names::OUTPUT_MESSAGES),
     };
-    let pairs = [(input, &contents.input), (output, &contents.output)];
-    let is_there = |(_, value): &(&str, &serde_json::Value)| !value.is_null();
-    let attributes = pairs.into_iter().filter(is_there).map(|(name, value)| {
+    let mut pairs = vec![(input, &contents.input), (output, &contents.output)];
+    // Backends that show the messages of a model request show only these for other spans.
+    if !matches!(record.work, TracedWork::ModelRequest { .. }) {
+        pairs.push((names::INPUT_VALUE, spoken(&contents.input)));
+        pairs.push((names::OUTPUT_VALUE, spoken(&contents.output)));
+    }
+    pairs.retain(|(_, value)| !value.is_null());
+    let attributes = pairs.into_iter().map(|(name, value)| {
         let json = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         attribute(name, text(view.secrets.redact(&json)))
     });
     attributes.collect()
+}
+
+/// The text of a single message, or the value itself.
+fn spoken(value: &Value) -> &Value {
+    value.pointer("/0/parts/0/content").unwrap_or(value)
 }
 
 /// Bytes of hexadecimal digits.

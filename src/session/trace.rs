@@ -459,7 +459,11 @@ fn messages(role: &str, text: &str) -> Value {
     if text.is_empty() {
         return Value::Null;
     }
-    json!([{ "role": role, "parts": [{ "type": "text", "content": cut(text) }] }])
+    let mut message = json!({ "role": role, "parts": [{ "type": "text", "content": cut(text) }] });
+    if role == "assistant" {
+        message["finish_reason"] = "stop".into();
+    }
+    Value::Array(vec![message])
 }
 
 fn text_of(content: &[ContentBlock]) -> String {
@@ -471,7 +475,7 @@ fn text_of(content: &[ContentBlock]) -> String {
 }
 
 /// Arguments that are too long become the start of their JSON.
-fn bounded(value: &Value) -> Value {
+pub(crate) fn bounded(value: &Value) -> Value {
     let text = value.to_string();
     if text.len() > MAX_TEXT { cut(&text).into() } else { value.clone() }
 }

@@ -173,4 +173,5 @@ fn contents_are_left_out_unless_asked_for_and_never_have_keys() {
     let found = attributes(&made(record, true, "sk-canary-1"));
     assert_eq!(found["gen_ai.tool.call.arguments"], r#"{"path":"a.txt","text":"***"}"#);
     assert_eq!(found["gen_ai.tool.call.result"], "done");
+    assert_eq!(found["output.value"], "done");
 }

@@ -7,7 +7,7 @@ use futures_util::Stream;
 use serde_json::{Value, json};
 
 use crate::model::{Block, Failure, Message, ModelError, ModelEvent, ModelRequest, ModelStop, Reply, Role};
-use crate::session::trace::{TurnTrace, cut};
+use crate::session::trace::{TurnTrace, bounded, cut};
 use crate::span_record::{SpanContents, SpanRecord, TracedUsage, TracedWork};
 
 struct TracedReply {
@@ -92,7 +92,7 @@ impl TracedReply {
                 self.end(None);
             }
             ModelEvent::ToolCall { id, name, arguments } if self.trace.has_contents() => {
-                let arguments = cut(&arguments.to_string());
+                let arguments = bounded(arguments);
                 let part = json!({ "type": "tool_call", "id": id, "name": name, "arguments": arguments });
                 self.calls.push(part);
             }

@@ -86,6 +86,26 @@ fn runs_in_memory_and_deterministic_runs_send_nothing() {
 }
 
 #[test]
+fn required_export_covers_runs_in_memory_and_says_what_is_lost() {
+    let home = tempfile::tempdir().unwrap();
+    let mut receiver = Receiver::start();
+    let settings = home.path().join(".config/modegate");
+    fs::create_dir_all(&settings).unwrap();
+    fs::write(settings.join("config.yaml"), "telemetry: {required: true}\n").unwrap();
+    let memory = |receiver: &Receiver| {
+        let mut command = modegate(home.path(), receiver, "", &["--store", "memory", "--model", "offline"]);
+        command.args(["--mode", "plan", "-p", "what is here?"]).env("OTEL_EXPORTER_OTLP_TIMEOUT", "200");
+        String::from_utf8(run(command).stderr).unwrap()
+    };
+    let stderr = memory(&receiver);
+    assert!(!receiver.spans().is_empty() && !receiver.logs().is_empty());
+    assert!(!stderr.contains("required telemetry"), "{stderr}");
+    receiver.kill();
+    let stderr = memory(&receiver);
+    assert!(stderr.contains("required telemetry was not sent"), "{stderr}");
+}
+
+#[test]
 fn keys_and_headers_are_in_no_request_no_command_and_no_log() {
     let home = tempfile::tempdir().unwrap();
     let receiver = Receiver::start();
