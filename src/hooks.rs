@@ -10,7 +10,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::permission::{Address, CallFacts, CallSource, Commands, Effect};
+use crate::permission::{Address, CallFacts, CallSource, Commands, Effect, HOOK};
 
 pub mod runner;
 
@@ -240,6 +240,13 @@ impl Hook {
                 "its output is neither empty nor {\"decision\": \"deny\", \"reason\": …}, so the call is refused",
             )),
         }
+    }
+}
+
+impl HookRefusal {
+    /// The rule of the denial in the record.
+    pub fn recorded_rule(&self) -> String {
+        format!("{HOOK}:{}", self.hook)
     }
 }
 

@@ -332,6 +332,7 @@ impl ExternalAgentSession {
             }
             Relayed::Options => vec![AgentOutput::ShowOptions],
             Relayed::Request(request) => self.request(request, &limits(), gate),
+            Relayed::HookedRequest(hooked) => self.hooked_request(hooked, &limits(), gate),
             Relayed::Answered { number, answer, reply } => self.answered(number, answer, reply, &limits()),
             Relayed::Closed(number) => {
                 self.close_request(number);

@@ -115,7 +115,10 @@ impl AskedChanges {
                 let question = AskedQuestion { change, content, cache, is_postponed: false, earlier: 0 };
                 let facts = asker.facts(&question.change, &self.unrecorded);
                 let is_denied = matches!(decide(&facts, limits), Verdict::Deny(_));
-                if !is_denied && let Some(facts) = hooked_change::facts(&question, &facts, asker, limits) {
+                if !is_denied
+                    && let Some(facts) =
+                        hooked_change::facts(asker.name(&question), &facts, asker.host, limits)
+                {
                     self.hooking.insert(question.change.number);
                     hooked_change::run(question, facts, asker);
                     return Vec::new();
@@ -245,7 +248,7 @@ impl AskedChanges {
             self.waiting.push_back(question);
             return self.decide(asker, limits);
         };
-        let rule = format!("{}:{}", permission::HOOK, refusal.hook);
+        let rule = refusal.recorded_rule();
         let mut outputs = self.refuse_one(&question, refusal.message, rule, asker);
         self.note.add_notices(&outputs);
         outputs.extend(asker.answer(number, false));
@@ -461,6 +464,11 @@ impl AskedChanges {
 impl Asker<'_> {
     fn answer(&self, number: u64, allows: bool) -> Option<AgentOutput> {
         Some(AgentOutput::AnswerChange { program: self.program?.clone(), number, allows })
+    }
+
+    /// Of the change, for hooks.
+    fn name(&self, question: &AskedQuestion) -> String {
+        format!("agent_change_{}_{}", self.start, question.change.number)
     }
 
     fn facts(&self, question: &ChangeQuestion, unrecorded: &[PathBuf]) -> CallFacts {

@@ -1,9 +1,13 @@
-//! Changes of a brokered agent that hooks look at before they are decided.
+//! Acts of an external agent that hooks look at before they are decided: changes that the broker asks about, and
+//! requests of the agent.
 
-use super::AgentLimits;
+use tokio::sync::mpsc;
+
 use super::change::Asker;
-use super::message::{AgentMessage, ProcessMessage};
+use super::message::{AgentMessage, ProcessMessage, Relayed, RelayedRequest};
 use super::question::AskedQuestion;
+use super::{AgentLimits, ExternalAgentHost};
+use crate::hooks::runner::Hooks;
 use crate::hooks::{EventFacts, HookEvent, HookFacts, HookRefusal, HookedCall};
 use crate::permission::CallFacts;
 
@@ -13,15 +17,19 @@ pub struct HookedChange {
     pub(super) refusal: Option<HookRefusal>,
 }
 
-/// Returns `None` if no hook may refuse the change.
+/// A request of the agent that hooks have seen, or that is not for them.
+pub struct HookedRequest {
+    pub(super) request: RelayedRequest,
+    pub(super) refusal: Option<HookRefusal>,
+}
+
+/// Returns `None` if no hook may refuse the call.
 pub(super) fn facts(
-    question: &AskedQuestion,
+    call: String,
     facts: &CallFacts,
-    asker: &Asker<'_>,
+    host: &ExternalAgentHost,
     limits: &AgentLimits,
 ) -> Option<HookFacts> {
-    let host = asker.host;
-    let call = format!("agent_change_{}_{}", asker.start, question.change.number);
     let facts = HookFacts {
         event: HookEvent::Call,
         session: host.session.to_string(),
@@ -41,5 +49,21 @@ pub(super) fn run(question: AskedQuestion, facts: HookFacts, asker: &Asker<'_>) 
         let hooked = HookedChange { question, refusal };
         // The session may be gone.
         let _ = messages.send(AgentMessage::Process(start, ProcessMessage::ChangeHooked(hooked)));
+    });
+}
+
+/// Runs the hooks. [`Relayed::HookedRequest`] follows.
+pub(super) fn run_request(
+    request: RelayedRequest,
+    facts: HookFacts,
+    hooks: &Hooks,
+    messages: mpsc::UnboundedSender<AgentMessage>,
+) {
+    let hooks = hooks.clone();
+    tokio::spawn(async move {
+        let refusal = hooks.refusal(&facts).await;
+        let hooked = Relayed::HookedRequest(HookedRequest { request, refusal });
+        // The session may be gone.
+        let _ = messages.send(AgentMessage::Relayed(hooked, None));
     });
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::hooked_change::HookedChange;
+use super::hooked_change::{HookedChange, HookedRequest};
 use super::moved_content::MovedContent;
 use super::prompt::ReadyAgent;
 use crate::acp::{
@@ -102,6 +102,8 @@ pub enum Relayed {
     /// The agent's modes or options have changed.
     Options,
     Request(RelayedRequest),
+    /// Hooks have seen the call of the request.
+    HookedRequest(HookedRequest),
     Answered {
         number: RequestId,
         answer: Result<Value, ClientError>,

@@ -127,7 +127,6 @@ impl Decider {
     }
 
     fn denied_by_hook(&mut self, call: ToolCallId, refusal: HookRefusal) -> Authorization {
-        let HookRefusal { hook, message } = refusal;
-        self.denied_by(call, HOOK, &format!("{HOOK}:{hook}"), message)
+        self.denied_by(call, HOOK, &refusal.recorded_rule(), refusal.message)
     }
 }

@@ -126,6 +126,22 @@ async fn hooks_refuse_changes_of_a_brokered_agent() {
     }
 }
 
+#[tokio::test]
+async fn hooks_refuse_calls_that_an_agent_asks_about() {
+    for (body, outcome, denials) in [("exit 1", "cancelled", 1), ("exit 0", "yes", 0)] {
+        let (fixture, folder) = (StoreFixture::new(), tempfile::tempdir().unwrap());
+        hooks::script(folder.path(), "guard", body);
+        let hooks = hooks::hooks(folder.path(), &hooks::deny(""));
+        let mut client = client_with(&fixture, Setup { mode: "code", hooks, ..Setup::default() }).await;
+        let messages = client.prompt("permission", None).await;
+        assert!(agent_text(&messages).contains(outcome), "{body}: {messages:?}");
+        let session = client.session.clone();
+        client.end().await;
+        let report = report(&fixture.store(), &session, None).await;
+        assert_eq!((report.denials, report.findings), (denials, Vec::new()), "{body}");
+    }
+}
+
 /// The program waits no longer than the time limit.
 #[tokio::test]
 async fn hook_that_hangs_refuses_the_change_of_an_agent() {
