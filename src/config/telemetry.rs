@@ -15,7 +15,7 @@ use crate::otlp::settings::{
 };
 use crate::otlp::{self, Telemetry};
 use crate::process::secrets::Secrets;
-use crate::session::{Recorded, Traced};
+use crate::session::{SpanRows, Traced};
 use crate::store::outbox::OutboxCounts;
 use crate::store::{Store, StoreLocation};
 
@@ -82,7 +82,7 @@ impl TelemetryConfig {
 
 /// What the sessions of a run record for the export.
 pub(super) fn traced(telemetry: &Telemetry) -> Traced {
-    let records = Recorded {
+    let records = SpanRows {
         spans: telemetry.sends(Signal::Traces) || telemetry.sends(Signal::Metrics),
         audit_log: telemetry.sends(Signal::Logs),
         contents: telemetry.has_contents(),

@@ -21,14 +21,14 @@ const MAX_TEXT: usize = 32 * 1024;
 #[derive(Debug, Clone)]
 pub struct Traced {
     pub bell: OutboxBell,
-    pub records: Recorded,
+    pub records: SpanRows,
     /// The call that started the session. `None` for a session that a client opened.
     pub above: Option<SpanLink>,
 }
 
 /// What of a session is exported.
 #[derive(Debug, Clone, Copy)]
-pub struct Recorded {
+pub struct SpanRows {
     pub spans: bool,
     pub audit_log: bool,
     /// Prompts, answers, arguments and results in span records.
@@ -42,7 +42,7 @@ struct SpanWriter {
     store: Store,
     source: Source,
     bell: OutboxBell,
-    records: Recorded,
+    records: SpanRows,
 }
 
 /// The span of a running turn, for the parts of the turn that measure themselves.
