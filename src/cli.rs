@@ -4,18 +4,17 @@ use std::ffi::OsString;
 use std::io::{BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::Context;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use tokio_util::sync::CancellationToken;
 
-use crate::budget;
 use crate::config::environment::Environment;
 use crate::config::{Config, Flags};
 use crate::headless::HeadlessPrompt;
 use crate::mode::Modes;
+use limit_flags::LimitFlags;
 use piped::Piped;
 use prompt::{PromptRun, Which};
 pub use start::CliStart;
@@ -25,6 +24,7 @@ mod audit;
 mod doctor;
 mod from_plan;
 mod generated;
+mod limit_flags;
 mod managed_policy;
 mod mcp;
 mod memories;
@@ -129,45 +129,6 @@ pub struct Cli {
     eof_grace: Option<f64>,
     #[arg(skip)]
     host: Option<run::HostDescriptor>,
-}
-
-#[derive(Debug, Clone, Copy, clap::Args)]
-struct LimitFlags {
-    /// End the turn after this number of model requests [with -p]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    max_steps: Option<u32>,
-    /// End the turn once its model requests have used more tokens, input and output together [with -p]
-    #[arg(long, value_name = "N")]
-    max_tokens: Option<u64>,
-    /// End the turn once its model requests have cost more US dollars, as far as prices are known [with -p]
-    #[arg(long, value_name = "USD", value_parser = dollars)]
-    max_cost: Option<f64>,
-    /// End the turn after this number of seconds [with -p]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    timeout: Option<Duration>,
-    /// Fail unless the checks in your modes file pass at the end of the turn [with -p]
-    #[arg(long)]
-    require_checks: bool,
-}
-
-impl LimitFlags {
-    fn is_empty(self) -> bool {
-        let Self { max_steps, max_tokens, max_cost, timeout, require_checks } = self;
-        let limits_turn = max_tokens.is_some() || max_cost.is_some() || timeout.is_some();
-        max_steps.is_none() && !limits_turn && !require_checks
-    }
-}
-
-fn dollars(text: &str) -> Result<f64, String> {
-    let number: f64 = text.parse().map_err(|_| format!("{text:?} is no number of US dollars"))?;
-    let is_amount = budget::micro_dollars(number).is_some_and(|amount| amount > 0);
-    if is_amount { Ok(number) } else { Err("the cost must be more than 0".into()) }
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let number: f64 = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
-    let time = Duration::try_from_secs_f64(number).map_err(|error| error.to_string())?;
-    if time.is_zero() { Err("the time must be longer than 0".into()) } else { Ok(time) }
 }
 
 #[derive(Debug, Subcommand)]

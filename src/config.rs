@@ -15,6 +15,8 @@ use crate::conversation::system_prompt::Sources;
 use crate::external_agent::WrappedAgent;
 use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::file_lock::FileLocks;
+use crate::hooks::runner::Hooks;
+use crate::hooks::{self, Hook};
 use crate::http::fetch_client::FetchClient;
 use crate::ids::Source;
 use crate::managed_policy::BY_POLICY;
@@ -24,6 +26,7 @@ use crate::model::catalog::{OFFLINE, SCRIPTED};
 use crate::model::router::{Remote, Router};
 use crate::model::scripted::Scripted;
 use crate::model::{Model, ModelId};
+use crate::otlp::Telemetry;
 use crate::own_files::OwnFiles;
 use crate::permission::compare;
 use crate::platform::files::real_path;
@@ -45,6 +48,7 @@ use evidence_key::EvidenceSettings;
 use policies::Policies;
 use providers::Providers;
 use session_policy::{check_store, policy_of, write_folders};
+use telemetry::TelemetryConfig;
 use user_file::UnrecordedChanges;
 
 pub use places::{
@@ -68,6 +72,7 @@ pub mod providers;
 pub mod servers;
 pub mod session_policy;
 mod skill_files;
+mod telemetry;
 mod user_commands;
 pub mod user_file;
 
@@ -117,6 +122,7 @@ pub struct Config {
     pub eof_grace: Duration,
     pub require_checks: bool,
     pub budgets: Budgets,
+    hooks: Vec<Hook>,
     deterministic: bool,
     exits: ExitSettings,
     steering: Option<bool>,
@@ -140,6 +146,7 @@ pub struct Config {
     shell: Shell,
     fetch_client: Arc<FetchClient>,
     connections: Connections,
+    telemetry: TelemetryConfig,
     wrapped: Option<(String, ExternalAgentDefinition)>,
 }
 
@@ -157,6 +164,8 @@ pub struct Runtime {
     pub host: HostSettings,
     pub determinism: Option<Determinism>,
     pub retention: Retention,
+    /// `None` while telemetry is off.
+    pub telemetry: Option<Telemetry>,
 }
 
 impl Config {
@@ -189,12 +198,15 @@ impl Config {
             _ => providers::load(&environment, requested.as_ref())?,
         };
         let budgets = file.to_budgets()?;
+        let hooks = hooks::complete(&[], &file.hooks).map_err(anyhow::Error::msg)?;
         let commands = file.shell.unwrap_or_default();
         if let Some(obsolete) = commands.obsolete() {
             tracing::warn!("{obsolete}");
         }
         let fetch_client = Arc::new(file.fetch.unwrap_or_default().to_fetch_client()?);
         let connections = Connections::new(&file.network.unwrap_or_default(), &environment)?;
+        let keys = file.providers.values().filter_map(|settings| settings.api_key.clone());
+        let telemetry = TelemetryConfig::new(None, file.telemetry.as_ref(), &environment)?.with_secrets(keys);
         let is_without_data_folder = environment.data_folder.is_none();
         // A deterministic run gives the same bytes each time, so it neither reads nor writes the user's store.
         let default_store = if flags.deterministic { Some("memory") } else { None };
@@ -251,6 +263,7 @@ impl Config {
             steering: file.steering,
             require_checks: file.require_checks.unwrap_or_default(),
             budgets,
+            hooks,
             first: First { mode, agent },
             cwd,
             eof_grace,
@@ -271,13 +284,14 @@ impl Config {
             store,
             wrapped: flags.wrapped.clone(),
             sync: store_settings.sync,
-            retention: store_settings.retention(),
+            retention: Retention { keeps_unexported: telemetry.is_required(), ..store_settings.retention() },
             unrecorded_changes: store_settings.unrecorded_changes,
             evidence,
             signer: None,
             shell,
             fetch_client,
             connections,
+            telemetry,
         })
     }
 
@@ -354,6 +368,7 @@ impl Config {
         let data_folder = self.environment.data_folder.as_deref();
         let data_folder = data_folder.filter(|folder| folder.is_absolute() && !self.deterministic);
         let file_locks = data_folder.map(FileLocks::in_folder).unwrap_or_default();
+        let telemetry = self.telemetry.start(&store, &self.connections.http());
         let context = SessionContext {
             modes: Arc::new(Modes::built_in()),
             rules: Arc::default(),
@@ -369,6 +384,7 @@ impl Config {
             requires_checks: false,
             max_steps: None,
             budgets: Arc::new(self.budgets),
+            hooks: Hooks::new(self.hooks, self.shell.processes().clone(), environment::inherited()),
             fallback_ceiling: None,
             exits: self.exits,
             signer: self.signer.map(Arc::new),
@@ -388,6 +404,7 @@ impl Config {
             sources: Arc::new(sources),
             client_prompt: None,
             store,
+            traced: telemetry.as_ref().map(telemetry::traced),
             disk_texts: DiskTexts::default(),
             file_locks,
             own_files: OwnFiles::new(&self.environment.user.own, &self.environment.user.private),
@@ -412,7 +429,7 @@ impl Config {
         };
         let (host, retention) =
             (HostSettings { policy, load_models, binary, wrapped: wrapped_agent }, self.retention);
-        Ok(Runtime { context, host, determinism, retention })
+        Ok(Runtime { context, host, determinism, retention, telemetry })
     }
 }
 

@@ -57,6 +57,14 @@ impl Source {
         }
     }
 
+    /// In microseconds. The counted clock does not advance.
+    pub fn now_us(&self) -> i64 {
+        match &self.0 {
+            SourceKind::Real => jiff::Timestamp::now().as_microsecond(),
+            SourceKind::Counted { ticks, .. } => ticks.load(Ordering::Relaxed) * 1000,
+        }
+    }
+
     pub fn now_ms(&self) -> i64 {
         match &self.0 {
             SourceKind::Real => jiff::Timestamp::now().as_millisecond(),

@@ -1,6 +1,6 @@
-//! The policy of an organisation: the file that an administrator writes, and what it permits in one session. Pure.
+//! The policy of an organisation: the file that an administrator writes, and its limits for one session. Pure.
 //!
-//! The policy narrows what users, projects and models choose, and widens nothing. Its modes are built in or its own, so
+//! The policy narrows the choices of users, projects and models, and widens nothing. Its modes are built in or its own, so
 //! that no file of a user changes their meaning. [`crate::config`] reads the file and decides whether to believe it.
 
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ mod repository;
 /// Largest file, in bytes.
 pub const MAX_FILE: u64 = 256 * 1024;
 
-/// Why something is limited, at the end of a sentence.
+/// Reason for a limit, at the end of a sentence.
 pub const BY_POLICY: &str = "by your organisation's policy";
 
 /// `docs/reference/managed-policy.md` is made from these comments; a default is the last sentence.
@@ -42,13 +42,13 @@ pub struct ManagedPolicy {
     pub places: Vec<PlaceLimit>,
     /// Modes of the organisation, as in a modes file. Users can choose them and cannot replace them. Default: none.
     pub modes: Vec<ModeDefinition>,
-    /// What may be used. An absent key allows all.
+    /// Lists of modes, agents and other things that may be used. An absent list allows all.
     pub allowed: Allowed,
     /// Rules that come before those of users. `allow` is not possible here.
     pub permissions: RuleTexts,
-    /// What has to work, or else nothing runs that needs it.
+    /// Requirements without which sessions, commands or agents do not start.
     pub require: Requirements,
-    /// What users may still choose.
+    /// Choices that users keep.
     pub user_may: UserChoices,
 }
 
@@ -70,7 +70,7 @@ pub struct PlaceLimit {
     pub max_mode: Spanned<String>,
 }
 
-/// Lists of what may be used.
+/// Things that may be used.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Allowed {
@@ -96,6 +96,29 @@ pub struct Allowed {
     pub servers: Option<Vec<Spanned<AllowedServer>>>,
 }
 
+impl Allowed {
+    /// The lists that the file has, by key.
+    pub fn lists(&self) -> Vec<(&'static str, Vec<&str>)> {
+        let Self { modes, agents, programs, models, hosts, servers } = self;
+        let agents = agents.as_ref().map(|ids| ids.iter().map(String::as_str).collect());
+        let servers = servers.as_ref();
+        let servers = servers.map(|all| all.iter().map(|server| server.value.name.as_str()).collect());
+        let lists = [
+            ("modes", modes.as_deref().map(values)),
+            ("agents", agents),
+            ("programs", programs.as_deref().map(values)),
+            ("models", models.as_deref().map(values)),
+            ("hosts", hosts.as_deref().map(values)),
+            ("servers", servers),
+        ];
+        lists.into_iter().filter_map(|(key, list)| Some((key, list?))).collect()
+    }
+}
+
+fn values(texts: &[Spanned<String>]) -> Vec<&str> {
+    texts.iter().map(|text| text.value.as_str()).collect()
+}
+
 /// MCP server that may be used: its name, and its program or its address.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -111,7 +134,7 @@ pub struct AllowedServer {
     pub url: Option<String>,
 }
 
-/// What has to work.
+/// Requirements of a policy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[allow(clippy::struct_excessive_bools, reason = "independent keys of the file")]
@@ -133,7 +156,7 @@ impl Requirements {
     }
 }
 
-/// What users may still choose.
+/// Choices that users keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[allow(clippy::struct_excessive_bools, reason = "independent keys of the file")]
@@ -150,6 +173,9 @@ pub struct UserChoices {
     pub accept_all: bool,
     /// Another store than that in their data folder. Default: true.
     pub choose_store: bool,
+    /// Folders, hosts and sockets of external agents beside those that Modegate knows: `--state-dir` and its like, their
+    /// own profiles, and `sandbox` in a modes file. An agent writes in its state directories in every mode. Default: true.
+    pub widen_agents: bool,
 }
 
 impl Default for UserChoices {
@@ -161,15 +187,16 @@ impl Default for UserChoices {
             trust_projects: true,
             accept_all: true,
             choose_store: true,
+            widen_agents: true,
         }
     }
 }
 
 impl UserChoices {
     /// The keys, each true if users may choose.
-    pub fn names(self) -> [(&'static str, bool); 6] {
-        let Self { define_modes, define_agents, allow_calls, trust_projects, accept_all, choose_store } =
-            self;
+    pub fn names(self) -> [(&'static str, bool); 7] {
+        let Self { define_modes, define_agents, allow_calls, trust_projects, .. } = self;
+        let Self { accept_all, choose_store, widen_agents, .. } = self;
         [
             ("define_modes", define_modes),
             ("define_agents", define_agents),
@@ -177,6 +204,7 @@ impl UserChoices {
             ("trust_projects", trust_projects),
             ("accept_all", accept_all),
             ("choose_store", choose_store),
+            ("widen_agents", widen_agents),
         ]
     }
 }
@@ -189,7 +217,7 @@ pub struct CheckedPolicy {
     definition: ManagedPolicy,
 }
 
-/// What is known about the organisation's policy.
+/// The organisation's policy, as it was read.
 #[derive(Debug, Clone, Default)]
 pub enum PolicyState {
     /// There is no file.
@@ -201,7 +229,7 @@ pub enum PolicyState {
 }
 
 impl PolicyState {
-    /// What counts for a session in these folders.
+    /// The limits of a session in these folders.
     pub fn limits(&self, place: &SessionPlace) -> ManagedLimits {
         match self {
             Self::Absent => ManagedLimits::default(),
@@ -212,6 +240,11 @@ impl PolicyState {
 }
 
 impl ManagedPolicy {
+    /// The rules by kind.
+    pub fn rules(&self) -> [(&'static str, Vec<&str>); 2] {
+        [("deny", values(&self.permissions.deny)), ("ask", values(&self.permissions.ask))]
+    }
+
     /// Reads and checks the text of a policy file. `name` is the file's, for the error. An empty file is an error,
     /// because a file that was cut off may be empty.
     pub fn parse(name: &str, text: &str) -> Result<CheckedPolicy, Diagnostic> {

@@ -50,6 +50,9 @@ pub const UNRECORDED: &str = "unrecorded";
 /// Rule of a denial because a brokered agent may not connect to a host.
 pub const HOST: &str = "host";
 
+/// Rule of a call that a `deny` hook refused. Records add the hook's id: `hook:ID`.
+pub const HOOK: &str = "hook";
+
 /// Rule of a change that the mode denies.
 pub const ACCESS: &str = "access";
 

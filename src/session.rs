@@ -14,6 +14,7 @@ pub use crate::conversation::acp_updates::OptionalUpdates;
 pub use crate::conversation::system_prompt::ClientPrompt;
 use crate::conversation::system_prompt::Sources;
 use crate::file_lock::FileLocks;
+use crate::hooks::runner::Hooks;
 use crate::ids::Source;
 use crate::mode::{Mode, Modes};
 pub use crate::model::TraceContext;
@@ -37,6 +38,7 @@ pub use prompt_end::{CommandEnd, EndReason, PromptEnd};
 pub use session_snapshot::SessionSnapshot;
 pub use spending::TurnSpent;
 pub use subagent::subagents::IDLE_TIMEOUT;
+pub use trace::{SpanRows, Traced};
 
 use options::ModelSelection;
 
@@ -56,6 +58,7 @@ mod session_snapshot;
 mod spending;
 mod subagent;
 mod tally;
+mod trace;
 mod turn;
 
 /// Maximum wait for ended calls. The answer lists calls that take longer.
@@ -95,6 +98,8 @@ pub struct SessionContext {
     /// Limits each turn further than its mode does.
     pub max_steps: Option<u32>,
     pub budgets: Arc<Budgets>,
+    /// In the session's folder.
+    pub hooks: Hooks,
     /// Ceiling that applies because a policy file cannot be used.
     pub fallback_ceiling: Option<Arc<Mode>>,
     pub tools: Toolset,
@@ -108,6 +113,8 @@ pub struct SessionContext {
     pub store: Store,
     /// Signs the heads of the sessions' chains. `None` without a key.
     pub signer: Option<Arc<SigningKey>>,
+    /// `None` while telemetry is off.
+    pub traced: Option<Traced>,
     /// Shared with all other sessions of this user.
     pub file_locks: FileLocks,
     /// Files that no tool changes.

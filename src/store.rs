@@ -31,6 +31,7 @@ pub mod log;
 pub mod memories;
 mod migrations;
 pub mod mode_table;
+pub mod outbox;
 mod owner;
 mod queries;
 mod reader;

@@ -28,7 +28,7 @@ use crate::text::visible;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum PolicyCommand {
-    /// Print what the policy limits in this directory
+    /// Print the limits in this directory
     Show {
         #[command(flatten)]
         format: JsonFlag,
@@ -217,7 +217,7 @@ fn report(name: &str, policy: &CheckedPolicy, mut output: impl Write) -> anyhow:
     Ok(ExitCode::SUCCESS)
 }
 
-/// What counts in the working directory.
+/// The policy's limits in the working directory.
 struct Explanation {
     cwd: PathBuf,
     loaded: Loaded,

@@ -20,6 +20,9 @@ use crate::store::retention;
 /// Maximum time after a run for deleting old sessions.
 const RETENTION_TIME: Duration = Duration::from_secs(2);
 
+/// Maximum time after a run for hooks that are told of its end.
+const NOTIFICATION_TIME: Duration = Duration::from_secs(5);
+
 pub(super) enum Which {
     New,
     Newest,
@@ -138,7 +141,7 @@ async fn run_prompt<O: Write, E: Write>(
     let requires_checks = needs_checks || config.require_checks;
     let (cwd, first) = (config.cwd.clone(), config.first.clone());
     let runtime = config.without_editor().into_runtime().context("starting the record")?;
-    let Runtime { mut context, host, retention: store_limits, .. } = runtime;
+    let Runtime { mut context, host, retention: store_limits, telemetry, .. } = runtime;
     context.server_timeout = context.server_timeout.map(|_| HEADLESS_SERVER_TIMEOUT);
     context.max_steps = limits.max_steps;
     context.budgets = Arc::new(with_flags(&context.budgets, limits));
@@ -154,7 +157,7 @@ async fn run_prompt<O: Write, E: Write>(
         Which::Stored(part) => Some(sessions::to_resume(&context.store, &cwd, &part).await?),
     };
     let wanted_mode = first.mode.clone();
-    let store = context.store.clone();
+    let (store, hooks) = (context.store.clone(), context.hooks.clone());
     let agent = Agent::new(context, host, client, first);
     let format = match output_format {
         OutputFormat::Text => HeadlessFormat::Text,
@@ -175,6 +178,12 @@ async fn run_prompt<O: Write, E: Write>(
         is_stored: &|| !store.is_in_memory(),
     };
     let outcome = headless::run(&agent, end, job, output, &mut errors, stop).await?;
+    if let Some(telemetry) = telemetry
+        && let Some(lost) = telemetry.finish().await
+    {
+        writeln!(errors, "modegate: {lost}")?;
+    }
+    hooks.settle(NOTIFICATION_TIME).await;
     if !store_limits.is_off() {
         let deletion = retention::apply(&store, store_limits, Source::real().now_ms());
         // Ends in the middle of a step at most, and the next run goes on.

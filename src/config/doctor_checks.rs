@@ -3,11 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::connections::Connections;
 use super::environment::Environment;
 use super::evidence_key::{self, EvidenceSettings};
 use super::managed_file::{self, PLACE};
 use super::policies::Policies;
-use super::{Config, Flags, commands, places::location, real_working_folder, scratch_folder, user_file};
+use super::user_file::UserFile;
+use super::{
+    Config, Flags, commands, places::location, real_working_folder, scratch_folder, telemetry, user_file,
+};
 use crate::managed_policy::PolicyState;
 use crate::model::ModelId;
 use crate::model::catalog::PROVIDERS;
@@ -68,12 +72,16 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
         if let Some(budgets) = budgets(flags, environment) {
             add("budgets", budgets);
         }
+        if let Some(hooks) = hooks(flags, environment) {
+            add("hooks", hooks);
+        }
     }
     if let Some(cwd) = &cwd {
         add("modes", modes(cwd, environment));
     }
     add("store", store(flags, environment));
     add("audit log", signatures(file.evidence.as_ref(), environment));
+    add("telemetry", telemetry(flags, environment, &file).await);
     let support = sandbox::support();
     match support.missing() {
         None => add("kernel", CheckState::Fine(support.to_string())),
@@ -177,6 +185,23 @@ fn keys(environment: &Environment) -> CheckState {
     CheckState::Fine(names.join(", "))
 }
 
+/// Returns `None` without hooks. Programs without a folder are searched for when they start.
+fn hooks(flags: &Flags, environment: &Environment) -> Option<CheckState> {
+    let Config { hooks, .. } = Config::without_store(flags, environment.clone()).ok()?;
+    let programs = hooks.iter().map(|hook| (&hook.id, Path::new(&hook.command[0])));
+    let missing: Vec<String> = programs
+        .filter(|(_, program)| program.is_absolute() && !program.is_file())
+        .map(|(id, program)| format!("the program of the hook {id}, {}, does not exist", program.display()))
+        .collect();
+    if !missing.is_empty() {
+        let advice =
+            "fix `hooks` in config.yaml: a `deny` hook whose program cannot be started refuses every call";
+        return Some(CheckState::wrong(missing.join("; "), advice));
+    }
+    let ids: Vec<&str> = hooks.iter().map(|hook| hook.id.as_str()).collect();
+    (!ids.is_empty()).then(|| CheckState::Fine(ids.join(", ")))
+}
+
 /// Returns `None` without budgets.
 fn budgets(flags: &Flags, environment: &Environment) -> Option<CheckState> {
     let Config { budgets, remote, .. } = Config::without_store(flags, environment.clone()).ok()?;
@@ -251,6 +276,19 @@ async fn rules_about_files(shell: &Shell, cwd: &Path, environment: &Environment)
             "tested: shell_read_only cannot read the files of {rules}; other commands, which are not sandboxed, and {agents}"
         ))
     })
+}
+
+async fn telemetry(flags: &Flags, environment: &Environment, file: &UserFile) -> CheckState {
+    let network = file.network.clone().unwrap_or_default();
+    let http = match Connections::new(&network, environment) {
+        Ok(connections) => connections.http(),
+        Err(error) => return CheckState::wrong(format!("{error:#}"), "fix `network` in config.yaml"),
+    };
+    let path = match location(flags.store.as_deref(), environment) {
+        Ok(StoreLocation::File(path)) => Some(path),
+        Ok(StoreLocation::Memory | StoreLocation::Reading(_)) | Err(_) => None,
+    };
+    telemetry::check(file.telemetry.as_ref(), environment, path, &http).await
 }
 
 fn store(flags: &Flags, environment: &Environment) -> CheckState {

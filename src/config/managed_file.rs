@@ -52,7 +52,7 @@ pub fn limits_of(state: PolicyState, folders: &[PathBuf]) -> ManagedLimits {
     state.limits(&place)
 }
 
-/// The policy with the real paths of its folders, and what is known about a session's folders.
+/// The policy with the real paths of its folders, and the place of a session.
 pub fn placed(state: PolicyState, folders: &[PathBuf]) -> (PolicyState, SessionPlace) {
     let state = match state {
         PolicyState::Valid(policy) => PolicyState::Valid(Box::new(policy.with_real_paths(real_place))),

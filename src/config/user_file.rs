@@ -15,11 +15,13 @@ use super::evidence_key::EvidenceSettings;
 use crate::bounded_file;
 use crate::budget::prices::{ModelPrice, Prices};
 use crate::budget::{BudgetSettings, Budgets};
+use crate::hooks::{self, HookDefinition};
 use crate::http::fetch_client::{AllowedHost, FetchClient};
 use crate::mode::ToolList;
 use crate::model::Effort;
 use crate::model::catalog::{Described, PROVIDERS};
 use crate::model::provider_error::redact;
+use crate::otlp::settings::TelemetrySettings;
 use crate::platform::files::others_rights;
 use crate::process::shell::Sandbox;
 use crate::store::Sync;
@@ -61,6 +63,9 @@ pub struct UserFile {
     /// Signatures of audit logs.
     #[serde(default)]
     pub evidence: Option<EvidenceSettings>,
+    /// Export of traces, metrics and the audit log. Read at the start of Modegate.
+    #[serde(default)]
+    pub telemetry: Option<TelemetrySettings>,
     /// The panel of `modegate run`.
     #[serde(default)]
     pub run: Option<RunSettings>,
@@ -75,6 +80,9 @@ pub struct UserFile {
     /// Prices of models, by PROVIDER/NAME or NAME, which replace the list prices that Modegate knows.
     #[serde(default)]
     pub prices: BTreeMap<String, ModelPrice>,
+    /// Programs that may refuse calls, or are told of events.
+    #[serde(default)]
+    pub hooks: Vec<HookDefinition>,
     /// Milliseconds in which no person reads a plan: a faster acceptance does not count. With 0 each one counts.
     /// Default: 500.
     pub fast_answer_ms: Option<u64>,
@@ -143,6 +151,7 @@ impl StoreSettings {
         Retention {
             max_age_ms: self.max_age_days.map(|days| i64::from(days) * DAY_MS),
             max_bytes: self.max_size_mb.map(|size| u64::from(size) * 1_000_000),
+            keeps_unexported: false,
         }
     }
 }
@@ -283,11 +292,13 @@ fn merge(own: UserFile, made: UserFile) -> UserFile {
         shell: own.shell.or(made.shell),
         fetch: own.fetch.or(made.fetch),
         evidence: own.evidence.or(made.evidence),
+        telemetry: own.telemetry.or(made.telemetry),
         run: own.run.or(made.run),
         steering: own.steering.or(made.steering),
         require_checks: own.require_checks.or(made.require_checks),
         budgets: own.budgets.or(made.budgets),
         prices: if own.prices.is_empty() { made.prices } else { own.prices },
+        hooks: if own.hooks.is_empty() { made.hooks } else { own.hooks },
         fast_answer_ms: own.fast_answer_ms.or(made.fast_answer_ms),
         providers,
     }
@@ -316,6 +327,8 @@ fn read_one(path: &Path) -> anyhow::Result<UserFile> {
         bail!("{}: unknown provider {unknown:?}: the providers are {}", path.display(), valid.join(", "));
     }
     file.to_budgets().with_context(|| path.display().to_string())?;
+    let hooks = hooks::complete(&[], &file.hooks).map_err(anyhow::Error::msg);
+    hooks.with_context(|| path.display().to_string())?;
     for (id, settings) in &file.providers {
         if settings.api_key.is_some() && settings.key_command.is_some() {
             bail!("{}: {id} has both api_key and key_command: keep one", path.display());
@@ -329,7 +342,8 @@ fn read_one(path: &Path) -> anyhow::Result<UserFile> {
         }
         check_url(id, settings.base_url.as_deref()).with_context(|| path.display().to_string())?;
     }
-    if file.providers.values().any(|settings| settings.api_key.is_some()) {
+    let has_headers = file.telemetry.as_ref().is_some_and(|telemetry| telemetry.headers.is_some());
+    if has_headers || file.providers.values().any(|settings| settings.api_key.is_some()) {
         check_private(path)?;
     }
     Ok(file)

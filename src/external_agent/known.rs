@@ -99,6 +99,23 @@ pub fn profile(definition: &ExternalAgentDefinition) -> Option<AgentProfile> {
     definition.profile.clone().or_else(|| profile_of(&definition.command, &definition.args, &[]))
 }
 
+/// Names the first of folders, hosts and sockets that the definition gives the agent beyond its built-in profile. `None`
+/// if there are none.
+pub fn beyond_profile(definition: &ExternalAgentDefinition) -> Option<&'static str> {
+    let sandbox = definition.sandbox.as_ref()?;
+    let profile = profile_of(&definition.command, &definition.args, &[]).unwrap_or_default();
+    // A variable could lead a known folder to another place.
+    let unset = |_: &str| None;
+    let (state, write) = (profile.state_folders(&unset), profile.write_folders(&unset));
+    let is_beyond = [
+        (sandbox.state_dirs.iter().any(|folder| !state.contains(folder)), "further state directories"),
+        (sandbox.write_dirs.iter().any(|folder| !write.contains(folder)), "further directories to change"),
+        (!sandbox.hosts.is_empty(), "further hosts"),
+        (!sandbox.sockets.is_empty(), "sockets"),
+    ];
+    is_beyond.into_iter().find_map(|(is_beyond, what)| is_beyond.then_some(what))
+}
+
 /// The hosts that the agent may reach where its network is limited. `variables` are those of its environment,
 /// `addresses` those in its settings.
 pub fn allowed_hosts(

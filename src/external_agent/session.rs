@@ -25,6 +25,7 @@ use crate::conversation::open_calls::is_end;
 use crate::event::SessionEvent;
 use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::gate::Gate;
+use crate::hooks::runner::Hooks;
 use crate::lazy_channel::LazyChannel;
 use crate::permission::Ceilings;
 use crate::process::TerminalAccess;
@@ -43,6 +44,7 @@ pub use retained_context::RetainedContext;
 mod change;
 mod consents;
 mod git_data;
+mod hooked_change;
 mod host;
 mod message;
 mod model_note;
@@ -88,6 +90,7 @@ pub struct ExternalAgentHost {
     pub agent: Arc<AgentSpec>,
     pub session: SessionId,
     pub client: Client,
+    pub hooks: Hooks,
     /// `None` if external agents do not start.
     pub shell: Option<Shell>,
     pub control: Control,
@@ -285,6 +288,10 @@ impl ExternalAgentSession {
                 let (changes, asker) = self.asked_changes();
                 changes.broker_event(event, content, &asker, limits)
             }
+            ProcessMessage::ChangeHooked(hooked) => {
+                let (changes, asker) = self.asked_changes();
+                changes.hooked(hooked, &asker, limits)
+            }
             ProcessMessage::ChangeAnswered(answered) => {
                 let (changes, asker) = self.asked_changes();
                 changes.answered(answered, &asker, limits)
@@ -325,6 +332,7 @@ impl ExternalAgentSession {
             }
             Relayed::Options => vec![AgentOutput::ShowOptions],
             Relayed::Request(request) => self.request(request, &limits(), gate),
+            Relayed::HookedRequest(hooked) => self.hooked_request(hooked, &limits(), gate),
             Relayed::Answered { number, answer, reply } => self.answered(number, answer, reply, &limits()),
             Relayed::Closed(number) => {
                 self.close_request(number);

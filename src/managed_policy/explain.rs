@@ -1,4 +1,4 @@
-//! Says what a policy limits, and which key decides about an act. Pure.
+//! Lists the limits of a policy, and explains which key decides about an act. Pure.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ pub struct PolicyOutput {
     /// The only place of the file.
     pub file: String,
     pub state: PolicyFileState,
-    /// Why the file is not believed, if it is not.
+    /// The reason not to believe the file. Absent if it is believed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// What counts in this folder.
+    /// Keys that limit something in this folder.
     pub keys: Vec<PolicyKey>,
 }
 
@@ -43,11 +43,11 @@ pub struct PolicyKey {
     pub key: String,
     /// The value in words.
     pub value: String,
-    /// Why the key counts here.
+    /// Reason why the key counts here.
     pub reason: String,
 }
 
-/// What the policy says about an act.
+/// The policy's decision about an act.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyDecision {
@@ -122,27 +122,11 @@ impl CheckedPolicy {
                 });
             }
         }
-        let allowed = &definition.allowed;
-        let texts = |list: &[serde_saphyr::Spanned<String>]| join(list.iter().map(|text| text.value.clone()));
-        let lists = [
-            ("allowed.modes", allowed.modes.as_deref().map(texts)),
-            ("allowed.agents", allowed.agents.as_ref().map(|ids| join(ids.iter().cloned()))),
-            ("allowed.programs", allowed.programs.as_deref().map(texts)),
-            ("allowed.models", allowed.models.as_deref().map(texts)),
-            ("allowed.hosts", allowed.hosts.as_deref().map(texts)),
-            (
-                "allowed.servers",
-                allowed.servers.as_ref().map(|all| join(all.iter().map(|server| server.value.name.clone()))),
-            ),
-        ];
-        for (key, list) in lists {
-            list.into_iter().for_each(|list| keys.add(key, list));
+        for (key, entries) in definition.allowed.lists() {
+            keys.add(&format!("allowed.{key}"), join(&entries));
         }
-        let rules = &definition.permissions;
-        for (key, list) in [("permissions.deny", &rules.deny), ("permissions.ask", &rules.ask)] {
-            if !list.is_empty() {
-                keys.add(key, texts(list));
-            }
+        for (key, rules) in definition.rules().into_iter().filter(|(_, rules)| !rules.is_empty()) {
+            keys.add(&format!("permissions.{key}"), join(&rules));
         }
         let requirements = definition.require.names().into_iter().filter(|(_, is_set)| *is_set);
         requirements.for_each(|(key, _)| keys.add(&format!("require.{key}"), "true".into()));
@@ -161,13 +145,12 @@ impl KeyList {
     }
 }
 
-fn join(texts: impl Iterator<Item = String>) -> String {
-    let texts: Vec<String> = texts.collect();
+fn join(texts: &[&str]) -> String {
     if texts.is_empty() { "none".into() } else { texts.join(", ") }
 }
 
 impl PlaceLimit {
-    /// Why a session is in this place. `None` if it is not.
+    /// The reason why a session is in this place. `None` if it is not.
     fn reason(&self, place: &SessionPlace) -> Option<String> {
         if let Some(path) = self.paths.iter().find(|path| place.overlaps(&path.value)) {
             return Some(format!("the folder {}", path.value.display()));

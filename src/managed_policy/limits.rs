@@ -1,4 +1,4 @@
-//! What an organisation's policy permits in one session: its ceilings, its rules, and its lists. Pure.
+//! The limits of an organisation's policy for one session: ceilings, rules and lists. Pure.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use super::repository::RepositoryPattern;
 use super::{AllowedServer, BY_POLICY, CheckedPolicy, ManagedPolicy, PlaceLimit, Requirements, UserChoices};
 use crate::agents::{AgentOrigin, AgentRegistry, AgentSpec};
 use crate::external_agent::definition::ExternalAgentDefinition;
+use crate::external_agent::known;
 use crate::mode::{CeilingKind, DEFAULT, Mode, Modes, Network, canonical};
 use crate::model::allowed::{AllowedModels, ModelPattern};
 use crate::permission::rules::Rules;
@@ -16,7 +17,7 @@ use crate::policy::{Diagnostic, Layers};
 use crate::process::AllowedHosts;
 use crate::server::{ServerEntry, ServerTransport};
 
-/// Where a session is.
+/// The folders of a session, and the repositories around them.
 #[derive(Debug, Clone, Default)]
 pub struct SessionPlace {
     /// All folders in which the session may change files, without links.
@@ -49,7 +50,7 @@ pub struct ManagedLimits {
 }
 
 impl CheckedPolicy {
-    /// What counts for a session in these folders.
+    /// The limits of a session in these folders.
     pub fn limits(&self, place: &SessionPlace) -> ManagedLimits {
         let ManagedPolicy { max_mode, places, allowed, permissions, require, user_may, .. } =
             &self.definition;
@@ -142,6 +143,7 @@ impl ManagedLimits {
                 trust_projects: false,
                 accept_all: false,
                 choose_store: false,
+                widen_agents: false,
             },
             fault: Some(format!(
                 "{diagnostic}\nThis is the policy of your organisation, and Modegate does not believe it. Until the \
@@ -161,7 +163,7 @@ impl ManagedLimits {
         layers
     }
 
-    /// Limits what files of the user and of projects define.
+    /// Limits the definitions of the user and of projects.
     pub fn apply(&self, layers: &mut Layers) {
         if !self.user_may.define_modes {
             layers.modes = self.base_layers().modes;
@@ -227,6 +229,12 @@ impl ManagedLimits {
         definition: &ExternalAgentDefinition,
         resolve: &dyn Fn(&str) -> Option<PathBuf>,
     ) -> Result<ExternalAgentDefinition, String> {
+        if let Some(widened) = known::beyond_profile(definition).filter(|_| !self.user_may.widen_agents) {
+            return Err(format!(
+                "the program {} is not started: users give external agents no {widened}, {BY_POLICY}",
+                definition.command
+            ));
+        }
         let mut limited = definition.clone();
         let (program, arguments) = (definition.command.as_str(), definition.args.as_slice());
         let command = AgentCommand { program, arguments, place: resolve(program) };

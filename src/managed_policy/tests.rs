@@ -219,6 +219,24 @@ fn listed_program_is_started_by_its_path() {
 }
 
 #[test]
+fn users_widen_no_agent_if_the_policy_says_so() {
+    let strict = limits("user_may: {widen_agents: false}");
+    for (sandbox, expected) in [
+        ("{state_dirs: ['~/.gemini']}", None),
+        ("{state_dirs: ['~/.gemini', '~/project']}", Some("state directories")),
+        ("{state_dirs: [], write_dirs: ['~/project']}", Some("directories to change")),
+        ("{state_dirs: [], hosts: [a.example]}", Some("hosts")),
+        ("{state_dirs: [], sockets: [docker]}", Some("sockets")),
+    ] {
+        let definition = serde_saphyr::from_str(&format!("{{command: gemini, sandbox: {sandbox}}}")).unwrap();
+        let limited = strict.limit_external_agent(&definition, &|_| None).map(drop);
+        assert_eq!(limited.is_err(), expected.is_some(), "{sandbox}: {limited:?}");
+        assert!(limited.err().unwrap_or_default().contains(expected.unwrap_or_default()), "{sandbox}");
+        assert!(ManagedLimits::default().limit_external_agent(&definition, &|_| None).is_ok(), "the control");
+    }
+}
+
+#[test]
 fn servers_need_the_name_and_the_whole_command() {
     let limits = limits(
         "allowed: {servers: [{name: files, command: /usr/bin/files, args: [--read]}, {name: far, url: 'https://a.example/mcp'}]}",

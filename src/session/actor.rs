@@ -118,6 +118,8 @@ impl Actor {
         mailbox: mpsc::UnboundedReceiver<Mail>,
     ) -> Self {
         let SessionInit { id, workspace, mode, unrecorded_modes, agent, ancestry, .. } = init;
+        let hooks = context.hooks.in_folder(workspace.cwd());
+        let context = SessionContext { hooks: hooks.clone(), ..context };
         let models = Models::new(&context, &mode, &agent, init.chosen);
         let spending = Spending::new(&id, &ancestry);
         let client_io = ClientIo::new(client.clone(), id.clone(), context.capabilities);
@@ -127,6 +129,7 @@ impl Actor {
             agent: Arc::clone(&agent),
             session: log.id().clone(),
             client: log.client().clone(),
+            hooks,
             shell: context.tools.shell().cloned().filter(|_| context.live),
             control: agent.external_agent.as_ref().map_or(Control::None, |agent| context.control_of(agent)),
             cwd: workspace.cwd().to_owned(),
@@ -235,10 +238,12 @@ impl Actor {
             Origin::Copy(stored) => {
                 // The hash chain of the copy starts here.
                 self.decider.log.continue_turns_after(stored.turns);
+                self.decider.log.traced(|trace| trace.export_after(0));
                 restore::post_mode_change(None, ModeSource::Fork, &mut self.decider);
                 self.restore(&stored, ModeSource::Fork).await?;
             }
         }
+        self.decider.tell_of_start();
         Ok(())
     }
 

@@ -10,10 +10,11 @@ use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 
 use self::chain_end::ChainEnd;
+use super::trace::SessionTrace;
 use super::{OptionalUpdates, SessionContext, head_meta};
 use crate::acp::{
     MessageId, PermissionOption, RequestPermissionRequest, RequestPermissionResponse, SessionConfigOption,
-    SessionId, SessionModeId, SessionUpdate, ToolCallId, ToolCallStatus, ToolCallUpdate, Update,
+    SessionId, SessionModeId, SessionUpdate, ToolCallId, ToolCallStatus, ToolCallUpdate,
 };
 use crate::chain::{Head, Link};
 use crate::client::{Client, ClientError, SessionSignal, TurnOutcome};
@@ -30,6 +31,7 @@ use crate::store::events::StoredEvent;
 use crate::store::{ChangeReason, ModeChange, Row, Store, StoreError};
 
 mod chain_end;
+mod unrecorded;
 
 /// Number of events per query.
 const PAGE: usize = 256;
@@ -64,12 +66,19 @@ pub(super) struct EventLog {
     breaks: Option<MessageBreaks>,
     /// Working directory of terminals. `None` if the client does not show them.
     terminals_in: Option<PathBuf>,
+    /// `None` while telemetry is off.
+    trace: Option<Box<SessionTrace>>,
 }
 
 impl EventLog {
     pub(super) fn new(id: SessionId, client: Client, context: &SessionContext, cwd: &Path) -> Self {
+        let trace = context.traced.clone().map(|traced| {
+            let (store, source) = (context.store.clone(), context.source.clone());
+            Box::new(SessionTrace::new(id.clone(), traced, store, source))
+        });
         Self {
             chain: ChainEnd::new(&id, context.signer.clone()),
+            trace,
             id,
             client,
             store: context.store.clone(),
@@ -110,6 +119,11 @@ impl EventLog {
     /// The conversation as a model gets it.
     pub(super) fn messages(&mut self) -> Vec<Arc<Message>> {
         self.conversation.history.messages()
+    }
+
+    /// Passes a fact to the span records of the session. Returns `None` while telemetry is off.
+    pub(super) fn traced<T>(&mut self, fact: impl FnOnce(&mut SessionTrace) -> T) -> Option<T> {
+        self.trace.as_deref_mut().map(fact)
     }
 
     /// A call that the client has seen and that has not ended.
@@ -204,6 +218,7 @@ impl EventLog {
     pub(super) fn link(&mut self, entry: &ChainEntry) -> Link {
         let link = self.chain.add(entry);
         self.mark_posted();
+        self.traced(|trace| trace.ring());
         link
     }
 
@@ -229,6 +244,7 @@ impl EventLog {
 
     /// Continues the chain of a stored session. The client knows its head.
     pub(super) fn resume(&mut self, head: Head) {
+        self.traced(|trace| trace.export_after(head.length));
         self.chain.resume(head);
     }
 
@@ -266,6 +282,7 @@ impl EventLog {
         options: Vec<SessionConfigOption>,
         mut send_permit: Option<OwnedSemaphorePermit>,
     ) {
+        self.traced(|trace| trace.observe(&event));
         if self.begins_message_or_call(&event) {
             self.post_unsaved();
             self.hold();
@@ -391,39 +408,6 @@ impl EventLog {
 
     pub(super) fn signal(&self, signal: SessionSignal) {
         self.client.signal(self.id.clone(), signal);
-    }
-
-    /// Sends an update that is not recorded.
-    pub(super) fn send(&self, update: impl Into<Update>, send_permit: Option<OwnedSemaphorePermit>) {
-        self.client.update(self.id.clone(), update.into(), send_permit);
-    }
-
-    pub(super) fn replay(&self, update: Update, send_permit: Option<OwnedSemaphorePermit>) {
-        self.client.replay(self.id.clone(), update, send_permit);
-    }
-
-    /// Shows the text that a question about a call is about, without recording it.
-    pub(super) fn show_question(&mut self, call: &ToolCallId, text: &str) {
-        let message_id = MessageId::new(format!("msg_{call}"));
-        let mut updates = Vec::new();
-        acp_updates::question(text, &message_id, |update| updates.push(update));
-        self.send_separated(updates);
-    }
-
-    fn send_separated(&mut self, updates: Vec<Update>) {
-        for mut update in updates {
-            if let Some(breaks) = &mut self.breaks {
-                breaks.separate(&mut update);
-            }
-            self.send(update, None);
-        }
-    }
-
-    /// Shows a notice without recording it.
-    pub(super) fn show(&mut self, notice: &SessionEvent) {
-        let mut updates = Vec::new();
-        acp_updates::encode(notice, self.updates, Vec::new, |update| updates.push(update));
-        self.send_separated(updates);
     }
 
     pub(super) fn post_unsaved(&mut self) {

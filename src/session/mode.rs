@@ -8,6 +8,7 @@ pub(super) mod decider;
 pub(super) mod effect;
 pub(super) mod exit;
 pub(super) mod exit_form;
+pub(super) mod hooked;
 pub(super) mod permission_options;
 pub(super) mod policy;
 pub(super) mod switch;

@@ -26,7 +26,7 @@ const INCREMENTAL: i64 = 2;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Migrations in order. Never edit a released one; add another.
-pub(super) const MIGRATIONS: [&str; 12] = [
+pub(super) const MIGRATIONS: [&str; 13] = [
     "
     CREATE TABLE sessions (
         id TEXT PRIMARY KEY,
@@ -214,6 +214,21 @@ pub(super) const MIGRATIONS: [&str; 12] = [
         micro_dollars INTEGER NOT NULL,
         ms INTEGER NOT NULL
     ) WITHOUT ROWID;
+",
+    // `open_span` is the id of a turn that runs, and null for finished work.
+    "
+    CREATE TABLE outbox_sessions (
+        session_id TEXT PRIMARY KEY REFERENCES sessions(id) ON DELETE CASCADE,
+        exported INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE outbox_spans (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+        open_span TEXT,
+        body TEXT NOT NULL
+    );
+    CREATE INDEX outbox_spans_by_session ON outbox_spans (session_id, id);
+    CREATE INDEX outbox_spans_open ON outbox_spans (id) WHERE open_span IS NOT NULL;
 ",
 ];
 

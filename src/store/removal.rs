@@ -27,7 +27,7 @@ const PAGES: usize = 32;
 const MARKED: usize = 100;
 
 /// Tables with rows of a session that need no file contents, and the column that counts the rows.
-const TABLES: [(&str, &str); 7] = [
+const TABLES: [(&str, &str); 8] = [
     ("events", "seq"),
     ("chain", "number"),
     ("signed_heads", "length"),
@@ -35,6 +35,7 @@ const TABLES: [(&str, &str); 7] = [
     ("denials", "id"),
     ("grants", "id"),
     ("uncovered", "rowid"),
+    ("outbox_spans", "id"),
 ];
 
 /// Fails for a session that is open elsewhere or belongs to a sub-agent. An unknown id is not an error

@@ -1,12 +1,15 @@
 //! Deletes old sessions as the user's settings say, while the store is idle. Open sessions stay.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rusqlite::Connection;
 
 use super::removal::{self, free_pages};
+use super::sessions::OldSession;
 use super::{Store, StoreError, StoreOwner, migrations};
+use crate::acp::SessionId;
 
 /// Time without a command after which the store counts as idle.
 const QUIET: Duration = Duration::from_secs(30);
@@ -24,11 +27,13 @@ pub struct Retention {
     pub max_age_ms: Option<i64>,
     /// Size of all data in the store.
     pub max_bytes: Option<u64>,
+    /// True if sessions stay until their telemetry is exported.
+    pub keeps_unexported: bool,
 }
 
 impl Retention {
     pub fn is_off(self) -> bool {
-        self == Self::default()
+        self.max_age_ms.is_none() && self.max_bytes.is_none()
     }
 }
 
@@ -40,21 +45,33 @@ pub async fn apply(store: &Store, retention: Retention, now_ms: i64) -> Result<u
     let mut deleted = 0;
     if let Some(age) = retention.max_age_ms {
         let old = store.sessions_before(now_ms.saturating_sub(age), None, usize::MAX).await?;
-        let old: Vec<_> = old.into_iter().filter(|old| !old.is_open).map(|old| old.id).collect();
+        let old = deletable(store, retention, old).await?;
         deleted += removal::delete_all(store, old).await?.len();
     }
     if let Some(max) = retention.max_bytes {
-        deleted += shrink(store, max).await?;
+        deleted += shrink(store, retention, max).await?;
         removal::remove_marked(store).await?;
     }
     Ok(deleted)
 }
 
-async fn shrink(store: &Store, max_bytes: u64) -> Result<usize, StoreError> {
+/// Sessions that no process has open, and whose telemetry has arrived where that is required.
+async fn deletable(
+    store: &Store,
+    retention: Retention,
+    old: Vec<OldSession>,
+) -> Result<Vec<SessionId>, StoreError> {
+    let waiting =
+        if retention.keeps_unexported { store.unexported_sessions().await? } else { HashSet::new() };
+    let closed = old.into_iter().filter(|old| !old.is_open).map(|old| old.id);
+    Ok(closed.filter(|id| !waiting.contains(id)).collect())
+}
+
+async fn shrink(store: &Store, retention: Retention, max_bytes: u64) -> Result<usize, StoreError> {
     let mut deleted = 0;
     while bytes_of_data(store).await? > max_bytes {
         let oldest = store.sessions_before(i64::MAX, None, CANDIDATES).await?;
-        let closed: Vec<_> = oldest.into_iter().filter(|old| !old.is_open).map(|old| old.id).collect();
+        let closed = deletable(store, retention, oldest).await?;
         let before = deleted;
         for id in closed {
             if bytes_of_data(store).await? <= max_bytes {
@@ -63,7 +80,7 @@ async fn shrink(store: &Store, max_bytes: u64) -> Result<usize, StoreError> {
             deleted += removal::delete_rows(store, vec![id]).await?.len();
         }
         if deleted == before {
-            // Only open sessions are left.
+            // Only sessions that stay are left.
             break;
         }
     }

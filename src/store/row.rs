@@ -10,6 +10,7 @@ use crate::chain::Link;
 use crate::event::SessionEvent;
 use crate::mode::ModeText;
 use crate::signing::SignedHead;
+use crate::span_record::SpanRecord;
 use crate::workspace::{Changes, Intent};
 
 /// A row. `at` is in milliseconds since 1970, `turn` is 0 before the first turn, and `link` is the chain
@@ -108,6 +109,16 @@ pub enum Row {
         session: SessionId,
         day: String,
         spent: Spent,
+    },
+    /// Work that waits for export.
+    Span {
+        session: SessionId,
+        record: Box<SpanRecord>,
+    },
+    /// Entries of the audit log after this number are exported.
+    Exported {
+        session: SessionId,
+        number: u64,
     },
 }
 

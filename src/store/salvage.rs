@@ -17,7 +17,7 @@ use crate::platform::files::create_private_folders;
 
 /// Each table, with the columns in whose order it is read. Sessions come first, because rows of others belong to
 /// them.
-const TABLES: [(&str, &str); 15] = [
+const TABLES: [(&str, &str); 17] = [
     ("sessions", "rowid"),
     ("events", "session_id, seq"),
     ("chain", "session_id, number"),
@@ -28,6 +28,8 @@ const TABLES: [(&str, &str); 15] = [
     ("changes", "id"),
     ("uncovered", "rowid"),
     ("intents", "id"),
+    ("outbox_sessions", "session_id"),
+    ("outbox_spans", "id"),
     ("mode_texts", "hash"),
     ("contents", "rowid"),
     ("memories", "number"),

@@ -6,6 +6,8 @@ mod client_prompt;
 mod commit_order;
 #[cfg(target_os = "linux")]
 mod file_faults;
+#[cfg(target_os = "linux")]
+pub(crate) mod hooks;
 #[cfg(unix)]
 pub(crate) mod kills;
 #[cfg(unix)]

@@ -27,6 +27,7 @@ use modegate::budget::Budgets;
 use modegate::client;
 use modegate::client::ClientCapabilities;
 use modegate::file_lock::FileLocks;
+use modegate::hooks::runner::Hooks;
 use modegate::ids::Source;
 use modegate::memory::Memories;
 use modegate::mode::Modes;
@@ -41,7 +42,7 @@ use modegate::process::shell::{Sandbox, Shell};
 use modegate::rpc::{self, RpcServer};
 use modegate::server::ServerDefinition;
 use modegate::session::UserCommand;
-use modegate::session::{ExitSettings, OptionalUpdates, SessionContext};
+use modegate::session::{ExitSettings, OptionalUpdates, SessionContext, Traced};
 use modegate::skill::Skills;
 use modegate::store::memories::StoredMemories;
 use modegate::store::{Store, StoreLocation, Sync};
@@ -98,6 +99,7 @@ pub(crate) struct Setup {
     pub rules: Rules,
     pub max_mode: Option<&'static str>,
     pub budgets: Arc<Budgets>,
+    pub hooks: Hooks,
     pub exits: ExitSettings,
     pub steering: bool,
     /// Configuration files that a test changes while it runs. Their modes and rules apply.
@@ -112,6 +114,8 @@ pub(crate) struct Setup {
     pub file_locks: FileLocks,
     /// The source of ids and times. A clone continues those of an earlier client.
     pub source: Source,
+    /// Records spans. `None` while telemetry is off.
+    pub traced: Option<Traced>,
 }
 
 impl Default for Setup {
@@ -133,6 +137,7 @@ impl Default for Setup {
             rules: Rules::default(),
             max_mode: None,
             budgets: Arc::default(),
+            hooks: Hooks::default(),
             exits: ExitSettings::default(),
             steering: false,
             files: None,
@@ -141,6 +146,7 @@ impl Default for Setup {
             dir: None,
             file_locks: FileLocks::default(),
             source: Source::counted(),
+            traced: None,
         }
     }
 }
@@ -180,6 +186,7 @@ impl TestClient {
             requires_checks: false,
             max_steps: None,
             budgets: setup.budgets,
+            hooks: setup.hooks,
             fallback_ceiling: None,
             tools: setup.tools.with_memories(&memories),
             exits: setup.exits,
@@ -193,6 +200,7 @@ impl TestClient {
             sources: Arc::default(),
             client_prompt: None,
             store,
+            traced: setup.traced,
             file_locks: setup.file_locks,
             own_files: OwnFiles::default(),
             disk_texts: DiskTexts::default(),

@@ -1,6 +1,7 @@
 //! Changes of a brokered agent that wait for a decision. In an editor the user gets one question at a time, in the panel
 //! of a terminal program a list. An answer may cover the other changes.
 
+use std::borrow::Cow;
 use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,11 +9,12 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use super::consents::{ConsentScope, Consents};
+use super::hooked_change::{self, HookedChange};
 use super::message::{AgentMessage, AgentOutput, AnsweredChange, ProcessMessage};
 use super::model_note::ModelNote;
 use super::moved_content::{self, MovedContent};
 use super::permission::{decide, permitted};
-use super::question::{self, AskedQuestion, REJECT_TURN};
+use super::question::{self, AskedQuestion, REJECT_TURN, concluded};
 use super::refusal_notices::{self, RefusalNotices};
 use super::{AgentLimits, ExternalAgentHost, RefusedAct, host};
 use crate::acp::{
@@ -20,7 +22,6 @@ use crate::acp::{
     ToolCallLocation, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields,
 };
 use crate::client::{self, ClientError, ClientRequest};
-use crate::conversation::acp_updates::text_content;
 use crate::event::SessionEvent;
 use crate::permission::{self, CallFacts, CallSource, Target, Verdict};
 use crate::process::program::Program;
@@ -49,6 +50,8 @@ pub(super) struct AskedChanges {
     is_in_turn: bool,
     open: Vec<OpenChange>,
     waiting: VecDeque<AskedQuestion>,
+    /// Numbers of the changes that hooks look at.
+    hooking: HashSet<u64>,
     /// Titles of the changes that were refused in this turn without a question. Each is recorded once.
     refused: HashSet<String>,
     refusals: RefusalNotices,
@@ -110,10 +113,21 @@ impl AskedChanges {
                 let cache = self.caches.iter().find(|cache| change.ends().all(|end| end.starts_with(cache)));
                 let cache = cache.cloned();
                 let question = AskedQuestion { change, content, cache, is_postponed: false, earlier: 0 };
+                let facts = asker.facts(&question.change, &self.unrecorded);
+                let is_denied = matches!(decide(&facts, limits), Verdict::Deny(_));
+                if !is_denied
+                    && let Some(facts) =
+                        hooked_change::facts(asker.name(&question), &facts, asker.host, limits)
+                {
+                    self.hooking.insert(question.change.number);
+                    hooked_change::run(question, facts, asker);
+                    return Vec::new();
+                }
                 self.waiting.push_back(question);
                 self.decide(asker, limits)
             }
             BrokerEvent::Withdrawn(number) => {
+                self.hooking.remove(&number);
                 self.waiting.retain(|question| question.change.number != number);
                 let mut outputs = Vec::new();
                 for open in self.open.extract_if(.., |open| open.number() == number) {
@@ -169,14 +183,7 @@ impl AskedChanges {
         let facts = asker.facts(&question.change, &self.unrecorded);
         match decide(&facts, limits) {
             Verdict::Deny(denial) => {
-                let title = question.title(asker.host);
-                let text = format!("Refused by Modegate: {title}. {}\n\n", denial.message);
-                let act = RefusedAct::new(title, denial.message);
-                let mut outputs = self.refused_once(act, denial.rule, asker);
-                if !outputs.is_empty() {
-                    outputs.push(AgentOutput::NoticeInTurn(text));
-                }
-                Decision::Answer(false, outputs)
+                Decision::Answer(false, self.refuse_one(question, denial.message, denial.rule, asker))
             }
             Verdict::Allow => Decision::Answer(true, Vec::new()),
             Verdict::Ask(_) if self.consents.refuses(&question.change) => {
@@ -193,7 +200,8 @@ impl AskedChanges {
             Verdict::Ask(_) if self.is_in_turn => Decision::Ask(Box::new(facts)),
             Verdict::Ask(_) => {
                 let call = ToolCallId::new(TOOL);
-                let mut outputs = vec![AgentOutput::Denied { call, tool: TOOL, rule: permission::NO_USER }];
+                let mut outputs =
+                    vec![AgentOutput::Denied { call, tool: TOOL, rule: permission::NO_USER.into() }];
                 if !std::mem::replace(&mut self.told, true) {
                     outputs.push(AgentOutput::NoticeInTurn(format!(
                         "Modegate refused changes of the agent that no turn asked for, the first of them: {}.\n\n",
@@ -205,12 +213,60 @@ impl AskedChanges {
         }
     }
 
+    /// Records the refusal of a change, and tells the user.
+    fn refuse_one(
+        &mut self,
+        question: &AskedQuestion,
+        why: String,
+        rule: impl Into<Cow<'static, str>>,
+        asker: &Asker<'_>,
+    ) -> Vec<AgentOutput> {
+        let title = question.title(asker.host);
+        let text = format!("Refused by Modegate: {title}. {why}\n\n");
+        let mut outputs = self.refused_once(RefusedAct::new(title, why), rule, asker);
+        if !outputs.is_empty() {
+            outputs.push(AgentOutput::NoticeInTurn(text));
+        }
+        outputs
+    }
+
+    /// Continues with a change that hooks have seen. The mode of this moment decides first.
+    pub(super) fn hooked(
+        &mut self,
+        hooked: HookedChange,
+        asker: &Asker<'_>,
+        limits: &AgentLimits,
+    ) -> Vec<AgentOutput> {
+        let HookedChange { question, refusal } = hooked;
+        let number = question.change.number;
+        if !self.hooking.remove(&number) {
+            // Withdrawn, or answered at the end of the turn.
+            return Vec::new();
+        }
+        let facts = asker.facts(&question.change, &self.unrecorded);
+        let Some(refusal) = refusal.filter(|_| !matches!(decide(&facts, limits), Verdict::Deny(_))) else {
+            self.waiting.push_back(question);
+            return self.decide(asker, limits);
+        };
+        let rule = refusal.recorded_rule();
+        let mut outputs = self.refuse_one(&question, refusal.message, rule, asker);
+        self.note.add_notices(&outputs);
+        outputs.extend(asker.answer(number, false));
+        outputs
+    }
+
     /// Empty if the refusal is recorded, or too many are: a program may try again and again.
-    fn refused_once(&mut self, act: RefusedAct, rule: &'static str, asker: &Asker<'_>) -> Vec<AgentOutput> {
+    fn refused_once(
+        &mut self,
+        act: RefusedAct,
+        rule: impl Into<Cow<'static, str>>,
+        asker: &Asker<'_>,
+    ) -> Vec<AgentOutput> {
         let shown = act.shown(asker.host);
         if self.refused.len() >= MAX_REFUSED || !self.refused.insert(act.act) {
             return Vec::new();
         }
+        let rule = rule.into();
         let denied = AgentOutput::Denied { call: ToolCallId::new(TOOL), tool: TOOL, rule };
         [denied].into_iter().chain(shown).collect()
     }
@@ -327,7 +383,7 @@ impl AskedChanges {
                 self.consents.refuse_turn();
             }
             let rule = denial.unwrap_or(rule);
-            outputs.push(AgentOutput::Denied { call: call.clone(), tool: TOOL, rule });
+            outputs.push(AgentOutput::Denied { call: call.clone(), tool: TOOL, rule: rule.into() });
             outputs.extend(RefusedAct::new(question.title(asker.host), &*refusal).shown(asker.host));
         }
         if !allows {
@@ -364,7 +420,9 @@ impl AskedChanges {
     pub(super) fn refuse(&mut self, asker: &Asker<'_>) -> Vec<AgentOutput> {
         let open: Vec<u64> = self.open.iter().map(OpenChange::number).collect();
         let waiting = std::mem::take(&mut self.waiting);
-        let numbers = open.into_iter().chain(waiting.into_iter().map(|question| question.change.number));
+        let hooking = std::mem::take(&mut self.hooking);
+        let numbers =
+            open.into_iter().chain(hooking).chain(waiting.into_iter().map(|question| question.change.number));
         let refused: Vec<AgentOutput> = numbers.filter_map(|number| asker.answer(number, false)).collect();
         let mut outputs = self.close_all("The turn has ended.", asker);
         outputs.extend(refused);
@@ -374,6 +432,7 @@ impl AskedChanges {
     /// The process is gone, and with it all that waits.
     pub(super) fn forget(&mut self, asker: &Asker<'_>) -> Vec<AgentOutput> {
         self.waiting.clear();
+        self.hooking.clear();
         self.close_all("The agent has ended.", asker)
     }
 
@@ -407,6 +466,11 @@ impl Asker<'_> {
         Some(AgentOutput::AnswerChange { program: self.program?.clone(), number, allows })
     }
 
+    /// Of the change, for hooks.
+    fn name(&self, question: &AskedQuestion) -> String {
+        format!("agent_change_{}_{}", self.start, question.change.number)
+    }
+
     fn facts(&self, question: &ChangeQuestion, unrecorded: &[PathBuf]) -> CallFacts {
         let tool = match question.change {
             ChangeKind::Delete | ChangeKind::DeleteFolder => "delete_file",
@@ -430,15 +494,4 @@ impl Asker<'_> {
             ..CallFacts::of_tool(tool, permission::Effect::Edit)
         }
     }
-}
-
-fn concluded(call: ToolCallId, refusal: Option<&str>) -> AgentOutput {
-    let fields = match refusal {
-        None => ToolCallUpdateFields::new().status(ToolCallStatus::Completed),
-        Some(why) => {
-            ToolCallUpdateFields::new().status(ToolCallStatus::Failed).content(vec![text_content(why)])
-        }
-    };
-    let update = Box::new(SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(call, fields)));
-    AgentOutput::Record(SessionEvent::ForwardedUpdate { update }, None)
 }

@@ -86,7 +86,7 @@ pub(super) fn denied_by(limits: &AgentLimits) -> String {
 
 fn denied(notice: String, shown: Option<AgentOutput>) -> Vec<AgentOutput> {
     let denied = vec![
-        AgentOutput::Denied { call: ToolCallId::new(TOOL), tool: TOOL, rule: HOST },
+        AgentOutput::Denied { call: ToolCallId::new(TOOL), tool: TOOL, rule: HOST.into() },
         AgentOutput::NoticeInTurn(notice),
     ];
     denied.into_iter().chain(shown).collect()

@@ -1,12 +1,14 @@
 //! Messages to the external agent of a session, from its tasks and from the actor, and its messages to the actor.
 //! Plain data.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::hooked_change::{HookedChange, HookedRequest};
 use super::moved_content::MovedContent;
 use super::prompt::ReadyAgent;
 use crate::acp::{
@@ -60,6 +62,8 @@ pub enum ProcessMessage {
         /// Of a file that waits to be moved.
         content: Option<MovedContent>,
     },
+    /// Hooks have seen the change.
+    ChangeHooked(HookedChange),
     ChangeAnswered(AnsweredChange),
     Ended {
         why: String,
@@ -98,6 +102,8 @@ pub enum Relayed {
     /// The agent's modes or options have changed.
     Options,
     Request(RelayedRequest),
+    /// Hooks have seen the call of the request.
+    HookedRequest(HookedRequest),
     Answered {
         number: RequestId,
         answer: Result<Value, ClientError>,
@@ -137,7 +143,7 @@ pub enum AgentOutput {
     Denied {
         call: ToolCallId,
         tool: &'static str,
-        rule: &'static str,
+        rule: Cow<'static, str>,
     },
     /// Records a change that the agent may make.
     Permitted {

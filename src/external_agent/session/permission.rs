@@ -4,11 +4,13 @@
 //! Reads are allowed. If the ceilings require the sandbox, all else is denied and recorded, and the client
 //! sees why. Otherwise the mode decides between asking and allowing.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
+use super::hooked_change::{self, HookedRequest};
 use super::message::{AgentMessage, AgentOutput, Relayed, RelayedRequest, RequestId};
 use super::process::admit;
 use super::{AgentLimits, ExternalAgentSession};
@@ -22,6 +24,7 @@ use crate::conversation::acp_updates::{DENIED_META, text_content};
 use crate::event::SessionEvent;
 use crate::external_agent::requested_call::{EDIT, RequestedCall};
 use crate::gate::{Gate, Permit};
+use crate::hooks::{HookFacts, HookRefusal};
 use crate::permission::{self, CallFacts, Denial, Grants, Verdict};
 use crate::text::visible_line;
 
@@ -65,18 +68,53 @@ impl ExternalAgentSession {
         calls
     }
 
+    /// Lets hooks see the call first that the request is about, if they may refuse it.
     pub(super) fn request(
         &mut self,
         request: RelayedRequest,
         limits: &AgentLimits,
         gate: &mut Gate,
     ) -> Vec<AgentOutput> {
-        let RelayedRequest { number, content: request, reply } = request;
+        if let Some(facts) = self.hooked_call(&request.content, limits) {
+            hooked_change::run_request(request, facts, &self.host.hooks, self.messages.sender());
+            return Vec::new();
+        }
+        self.hooked_request(HookedRequest { request, refusal: None }, limits, gate)
+    }
+
+    /// Returns `None` if no hook may refuse the call of a request.
+    fn hooked_call(&self, request: &ClientRequest, limits: &AgentLimits) -> Option<HookFacts> {
+        if !self.host.hooks.denies() {
+            return None;
+        }
+        let (call, facts) = match request {
+            ClientRequest::RequestPermission(request) => {
+                (request.tool_call.tool_call_id.to_string(), self.facts_of(request))
+            }
+            ClientRequest::WriteTextFile(write) => {
+                (TOOL.to_owned(), self.facts(&RequestedCall::write(&write.path)))
+            }
+            _ => return None,
+        };
+        let is_denied = matches!(decide(&facts, limits), Verdict::Deny(_));
+        let hooked = hooked_change::facts(call, &facts, &self.host, limits).filter(|_| !is_denied);
+        hooked
+    }
+
+    /// Decides a request that hooks have seen, under the ceilings of this moment.
+    pub(super) fn hooked_request(
+        &mut self,
+        hooked: HookedRequest,
+        limits: &AgentLimits,
+        gate: &mut Gate,
+    ) -> Vec<AgentOutput> {
+        let HookedRequest { request: RelayedRequest { number, content: request, reply }, refusal } = hooked;
+        let refusal = refusal.as_ref();
         let mut outputs = Vec::new();
         let (permission, permit) = match &request {
             ClientRequest::RequestPermission(request) => {
                 let facts = self.facts_of(request);
-                if let Some((mut outputs, answer)) = Self::answer(request, &facts, limits) {
+                if let Some((mut outputs, answer)) = Self::answer(request, &facts, limits, refusal) {
                     self.allow_requested(request, &facts, &answer);
                     outputs.push(AgentOutput::Answer(reply, answer));
                     return outputs;
@@ -87,14 +125,15 @@ impl ExternalAgentSession {
                 let title = format!("write {}", write.path.display());
                 // A write is not asked for again: agents ask before they write.
                 let facts = self.facts(&RequestedCall::write(&write.path));
-                let denial = match decide(&facts, limits) {
-                    Verdict::Deny(denial) => Some(refusal(&title, &denial, limits)),
+                let denial = match decide_hooked(&facts, limits, refusal) {
+                    Verdict::Deny(denial) => Some(with_call(&title, &denial, limits)),
                     Verdict::Allow | Verdict::Ask(_) if self.is_sandboxed() => {
                         Some(no_change(&title, limits))
                     }
                     Verdict::Allow | Verdict::Ask(_) => None,
                 };
                 if let Some(Denial { rule, message }) = denial {
+                    let rule = recorded_rule(rule, refusal);
                     return vec![
                         AgentOutput::Denied { call: ToolCallId::new(TOOL), tool: TOOL, rule },
                         AgentOutput::Notice(format!("{message}\n\n")),
@@ -134,7 +173,7 @@ impl ExternalAgentSession {
             Selected::Allowing => {}
             Selected::Rejecting => {
                 let call = request.tool_call.tool_call_id.clone();
-                let denied = AgentOutput::Denied { call, tool: TOOL, rule: permission::REJECTED };
+                let denied = AgentOutput::Denied { call, tool: TOOL, rule: permission::REJECTED.into() };
                 return vec![denied, AgentOutput::Answer(reply, answer)];
             }
             Selected::Nothing => return vec![AgentOutput::Answer(reply, answer)],
@@ -142,7 +181,7 @@ impl ExternalAgentSession {
             Selected::NotOffered => return vec![AgentOutput::Answer(reply, rejection(&request))],
         }
         if matches!(decide(&facts, limits), Verdict::Deny(_))
-            && let Some((mut outputs, refused)) = Self::answer(&request, &facts, limits)
+            && let Some((mut outputs, refused)) = Self::answer(&request, &facts, limits, None)
         {
             outputs.push(AgentOutput::Answer(reply, refused));
             return outputs;
@@ -227,8 +266,9 @@ impl ExternalAgentSession {
         request: &RequestPermissionRequest,
         facts: &CallFacts,
         limits: &AgentLimits,
+        refusal: Option<&HookRefusal>,
     ) -> Option<(Vec<AgentOutput>, Result<Value, ClientError>)> {
-        match decide(facts, limits) {
+        match decide_hooked(facts, limits, refusal) {
             Verdict::Ask(_) => None,
             // Only the user may choose a lasting option.
             Verdict::Allow => {
@@ -240,15 +280,17 @@ impl ExternalAgentSession {
             Verdict::Deny(denial) => {
                 let call = request.tool_call.tool_call_id.clone();
                 let title = request.tool_call.fields.title.as_deref().unwrap_or("untitled call");
-                let Denial { rule, message } = refusal(title, &denial, limits);
+                let Denial { rule, message } = with_call(title, &denial, limits);
                 let content = vec![text_content(&message)];
                 let meta = Meta::from_iter([(DENIED_META.to_owned(), json!(rule))]);
                 let fields = ToolCallUpdateFields::new().content(content);
                 let update =
                     SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(call.clone(), fields).meta(meta));
                 let event = SessionEvent::ForwardedUpdate { update: Box::new(update) };
-                let outputs =
-                    vec![AgentOutput::Denied { call, tool: TOOL, rule }, AgentOutput::Record(event, None)];
+                let outputs = vec![
+                    AgentOutput::Denied { call, tool: TOOL, rule: recorded_rule(rule, refusal) },
+                    AgentOutput::Record(event, None),
+                ];
                 Some((outputs, rejection(request)))
             }
         }
@@ -300,6 +342,24 @@ pub(super) fn decide(facts: &CallFacts, limits: &AgentLimits) -> Verdict {
     }
 }
 
+/// A hook refuses only what the ceilings do not deny.
+fn decide_hooked(facts: &CallFacts, limits: &AgentLimits, refusal: Option<&HookRefusal>) -> Verdict {
+    match (decide(facts, limits), refusal) {
+        (Verdict::Allow | Verdict::Ask(_), Some(refusal)) => {
+            Verdict::Deny(Denial { rule: permission::HOOK, message: refusal.message.clone() })
+        }
+        (verdict, _) => verdict,
+    }
+}
+
+/// The rule in the record, which names the hook.
+fn recorded_rule(rule: &'static str, refusal: Option<&HookRefusal>) -> Cow<'static, str> {
+    match refusal {
+        Some(refusal) if rule == permission::HOOK => refusal.recorded_rule().into(),
+        _ => rule.into(),
+    }
+}
+
 pub(super) fn permitted(call: &ToolCallId, facts: &CallFacts, has_user_consent: bool) -> AgentOutput {
     AgentOutput::Permitted { call: call.clone(), facts: Box::new(facts.clone()), has_user_consent }
 }
@@ -328,7 +388,7 @@ fn selected(request: &RequestPermissionRequest, answer: &Result<Value, ClientErr
 }
 
 /// Adds the refused call to a denial.
-fn refusal(title: &str, denial: &Denial, limits: &AgentLimits) -> Denial {
+fn with_call(title: &str, denial: &Denial, limits: &AgentLimits) -> Denial {
     match denial.rule {
         RULE => no_change(title, limits),
         rule => Denial { rule, message: format!("Refused by Modegate: {title}. {}", denial.message) },

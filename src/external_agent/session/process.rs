@@ -180,7 +180,10 @@ impl ExternalAgentSession {
 
     fn required_access(&self, limits: &AgentLimits) -> ProcessAccess {
         if self.definition().is_some_and(|definition| definition.is_brokered()) {
-            return ProcessAccess::Brokered(change_level(&limits.ceilings).unwrap_or(ChangeLevel::Nothing));
+            let level = change_level(&limits.ceilings).unwrap_or(ChangeLevel::Nothing);
+            // A hook that may refuse changes gets each of them.
+            let most = if self.host.hooks.denies() { ChangeLevel::Decided } else { ChangeLevel::All };
+            return ProcessAccess::Brokered(level.min(most));
         }
         match capability::is_sandboxed(&limits.ceilings, self.host.control) {
             Some(false) => ProcessAccess::Unsandboxed,

@@ -84,7 +84,7 @@ fn listed(names: BTreeSet<String>) -> String {
 }
 
 fn denied(rule: &'static str) -> AgentOutput {
-    AgentOutput::Denied { call: ToolCallId::new(TOOL), tool: TOOL, rule }
+    AgentOutput::Denied { call: ToolCallId::new(TOOL), tool: TOOL, rule: rule.into() }
 }
 
 fn rule(kind: RefusalKind) -> &'static str {

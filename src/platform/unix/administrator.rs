@@ -1,4 +1,4 @@
-//! Files that only the administrator can change: root owns them and all folders above them, and nobody else may write.
+//! Files that only the administrator can change: root owns them and all folders above them, and others may not write.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,7 +15,7 @@ const OTHERS_MAY_WRITE: u32 = 0o022;
 
 const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// `NONBLOCK`: another file may have taken the place of the one that was looked at.
+/// `NONBLOCK`: another file may have taken the place of the one that `statat` has found.
 const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
 /// Reads a regular file of at most `limit` bytes at an absolute path. `None` if the file does not exist, and the folder

@@ -96,10 +96,8 @@ impl Actor {
                 unrecorded: to.0.to_string(),
             });
         }
-        tracing::debug!(session = %self.decider.log.id(), %from, %to, source, "the mode changed");
         self.decider.log.follow(&link);
-        self.decider.policy.mode = to.clone();
-        self.decider.policy.previous = Some(from.clone());
+        self.decider.enter(from.clone(), to.clone(), source);
         if !is_by_client {
             self.decider.policy.left_in = None;
         }

@@ -44,6 +44,7 @@ impl Actor {
             .as_ref()
             .map_or_else(Span::none, |trace| tracing::error_span!("turn", traceparent = %trace.parent));
         span.in_scope(|| tracing::debug!(session = %self.decider.log.id(), turn, "a turn begins"));
+        self.models.trace_turn(turn, trace.as_deref(), &mut self.decider);
         self.requests.trace = trace;
         self.decider.forget_denials();
         self.repetition = Repetition::default();
@@ -84,6 +85,7 @@ impl Actor {
             changes: self.checkpoints.sender(),
             intents: intents::intent_log(&self.decider.policy.ancestry, &self.decider.log),
             snapshot: self.checkpoints.own_snapshot(),
+            trace: self.decider.log.traced(|trace| trace.turn().cloned()).flatten(),
         };
         let task = tokio::spawn(turn::steps::run(running).instrument(span));
         let command =
@@ -212,9 +214,8 @@ impl Actor {
                 }
                 self.requests.summarised(summarised, send_permit, &mut self.decider.log).await;
             }
-            TurnMessage::Authorize { call, facts, fits, reply } => {
-                let facts = facts.map(|facts| *facts);
-                let decided = self.decider.decide(call, facts, fits);
+            TurnMessage::Authorize { request, reply } => {
+                let decided = self.decider.decide_with_hooks(*request);
                 let _ = reply.send(Box::pin(self.authorization(decided)).await);
             }
             TurnMessage::BackgroundAtEnd { reply } => {
@@ -298,6 +299,7 @@ impl Actor {
             }
             Decided::Granted(grant) => grant,
         };
+        self.decider.tell_of_grant(&grant);
         let Some(cancel) = self.turns.running.as_ref().map(|turn| turn.cancel.clone()) else {
             return Authorization::Cancelled;
         };
@@ -358,11 +360,12 @@ impl Actor {
         if let Ok(reason) = &outcome {
             self.decider.log.record(SessionEvent::Stop { reason: reason.stop_reason() }, None);
         }
+        self.decider.log.traced(|trace| trace.end_turn(turns::traced_outcome(&outcome)));
         self.requests.end_transition_after(self.decider.log.turn());
         self.switches.end_turn();
         self.notes.deliver(&mut self.decider).await;
         self.decider.log.save().await;
-        self.decider.log.signal_end(turns::outcome(&outcome));
+        self.decider.signal_end(turns::outcome(&outcome));
         self.turns.reply(reply, outcome.clone(), command, &mut self.decider.log);
         for prompt in joined {
             self.turns.reply(prompt.reply, outcome.clone(), None, &mut self.decider.log);
@@ -455,7 +458,7 @@ impl Actor {
             }
             AgentOutput::NoticeInTurn(text) => self.notes.warn(text),
             AgentOutput::Denied { call, tool, rule } => {
-                self.decider.record_denial(call, tool.to_owned(), rule);
+                self.decider.record_denial(call, tool.to_owned(), &rule);
             }
             AgentOutput::Permitted { call, facts, has_user_consent } => {
                 let grant = Grant { call, facts: *facts, has_user_consent };

@@ -19,12 +19,14 @@ use crate::conversation::acp_updates;
 use crate::conversation::question_text::CallPreview;
 use crate::event::ToolCallEvent;
 use crate::gate::Permit;
+use crate::hooks::HookFacts;
 use crate::ids;
 use crate::permission::{
     self, AskReason, CallFacts, CallSource, Ceilings, Denial, Effect, FilesBelow, Scope, Target, UNRECORDED,
     Verdict,
 };
 use crate::session::event_log::EventLog;
+use crate::session::trace::PermissionOutcome;
 use crate::store::entry::{ChainEntry, RecordedConsent, RecordedFacts};
 use crate::store::sessions::StoredGrant;
 use crate::store::{self, Row};
@@ -87,6 +89,8 @@ pub(crate) enum Authorization {
         last_seen: Vec<Option<LastSeen>>,
         files: Box<FilesBelow>,
     },
+    /// Not denied, and hooks that may refuse the call have not run.
+    Hooks(Box<HookFacts>),
     /// Not denied, but the arguments are invalid.
     Invalid,
     /// Rejected by the user, or the user was unreachable.
@@ -146,6 +150,7 @@ impl Decider {
             return Decided::Final(self.denied(call, denial));
         };
         let facts = self.policy.refreshed(&facts);
+        self.log.traced(|trace| trace.note_server(&call, facts.server.as_deref()));
         match self.policy.decide(&facts) {
             Verdict::Allow if !fits => Decided::Final(Authorization::Invalid),
             Verdict::Allow => Decided::Granted(Grant { call, facts, has_user_consent: false }),
@@ -196,6 +201,7 @@ impl Decider {
         let options = permission_options::options(&scopes, &mode, self.policy.context.capabilities.forms);
         let (id, answer) = self.log.request_permission(call_update, options);
         self.answers.push(answer.map(move |answer| (id, answer)).boxed());
+        self.log.traced(|trace| trace.asked(id, &call, &mode));
         self.open.insert(id, OpenQuestion { call, facts, scopes, mode, reply });
         None
     }
@@ -210,9 +216,11 @@ impl Decider {
         client_io: &ClientIo,
     ) -> Option<(Decided, AuthorizationReply)> {
         let OpenQuestion { call, facts, scopes, mode, reply } = self.open.remove(&number)?;
-        let decided = match permission_options::read_answer(answer) {
+        let answer = permission_options::read_answer(answer);
+        self.log.traced(|trace| trace.answered(number, answer.outcome()));
+        let decided = match answer {
             PermissionAnswer::Always => {
-                self.allowed_note = allowed_note(&scopes, &mode);
+                self.allowed_note = permission_options::allowed_note(&scopes, &mode);
                 self.remember(&mode, true, scopes);
                 self.decide_again(call, &facts)
             }
@@ -299,6 +307,7 @@ impl Decider {
         for number in obsolete {
             let Some(question) = self.open.remove(&number) else { continue };
             self.log.client().withdraw(number);
+            self.log.traced(|trace| trace.answered(number, PermissionOutcome::Withdrawn));
             let authorization = match self.policy.decide(&question.facts) {
                 Verdict::Deny(denial) => self.denied(question.call.clone(), denial),
                 Verdict::Allow | Verdict::Ask(_) => Authorization::Cancelled,
@@ -403,12 +412,23 @@ impl Decider {
     }
 
     fn denied(&mut self, call: ToolCallId, denial: Denial) -> Authorization {
+        let Denial { rule, message } = denial;
+        self.denied_by(call, rule, rule, message)
+    }
+
+    /// `recorded` is the rule in the record.
+    pub(super) fn denied_by(
+        &mut self,
+        call: ToolCallId,
+        rule: &'static str,
+        recorded: &str,
+        message: String,
+    ) -> Authorization {
         let announced = self.log.open_call(&call);
         let tool = announced.map(|call| call.name.clone()).unwrap_or_default();
         let of_model = announced.filter(|call| call.check.is_none());
-        let too_often = of_model.is_some_and(|call| self.denials.add(call, denial.rule));
-        let Denial { rule, message } = denial;
-        self.record_denial(call, tool, rule);
+        let too_often = of_model.is_some_and(|call| self.denials.add(call, rule));
+        self.record_denial(call, tool, recorded);
         Authorization::Denied { rule, message, too_often }
     }
 
@@ -448,7 +468,7 @@ impl Decider {
         }
     }
 
-    pub(crate) fn record_denial(&mut self, call: ToolCallId, tool: String, rule: &'static str) {
+    pub(crate) fn record_denial(&mut self, call: ToolCallId, tool: String, rule: &str) {
         let mode = self.policy.mode.clone();
         tracing::info!(session = %self.log.id(), %mode, tool, rule, "denied a call");
         let (turn, at) = (self.log.turn(), self.log.now_ms());
@@ -472,19 +492,6 @@ impl Decider {
             at,
         }));
     }
-}
-
-/// Names the commands that need no permission any more. Another form of them still needs it.
-fn allowed_note(scopes: &[Scope], mode: &str) -> Option<String> {
-    let commands = scopes.iter().filter(|scope| matches!(scope, Scope::Run(..)));
-    let labels: Vec<String> = commands.map(Scope::label).collect();
-    (!labels.is_empty()).then(|| {
-        format!(
-            "The user allows this from now on in {mode} mode, without a question: {}. Use this form again, because another one \
-             is asked about.",
-            labels.join(", ")
-        )
-    })
 }
 
 fn not_asked(why: String, facts: &CallFacts) -> String {

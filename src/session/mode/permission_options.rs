@@ -6,6 +6,7 @@ use crate::acp::{
 };
 use crate::client::ClientError;
 use crate::permission::Scope;
+use crate::session::trace::PermissionOutcome;
 use crate::text::visible;
 use crate::tool::client_io::{ClientIo, Elicited};
 
@@ -39,6 +40,16 @@ pub(crate) enum PermissionAnswer {
     Unreachable(String),
     /// Rejected; a form must ask for the reason.
     AskReason,
+}
+
+impl PermissionAnswer {
+    pub(crate) fn outcome(&self) -> PermissionOutcome {
+        match self {
+            Self::Once | Self::Always => PermissionOutcome::Allowed,
+            Self::Never | Self::No(_) | Self::AskReason => PermissionOutcome::Rejected,
+            Self::Unreachable(_) => PermissionOutcome::Unreachable,
+        }
+    }
 }
 
 pub(crate) fn options(scopes: &[Scope], mode: &str, has_forms: bool) -> Vec<PermissionOption> {
@@ -117,4 +128,17 @@ fn with_reason(text: &str) -> String {
         "" => REJECTED.to_owned(),
         text => format!("{REJECTED} In the user's words: {text}"),
     }
+}
+
+/// Names the commands that need no permission any more. Another form of them still needs it.
+pub(super) fn allowed_note(scopes: &[Scope], mode: &str) -> Option<String> {
+    let commands = scopes.iter().filter(|scope| matches!(scope, Scope::Run(..)));
+    let labels: Vec<String> = commands.map(Scope::label).collect();
+    (!labels.is_empty()).then(|| {
+        format!(
+            "The user allows this from now on in {mode} mode, without a question: {}. Use this form again, because another one \
+             is asked about.",
+            labels.join(", ")
+        )
+    })
 }

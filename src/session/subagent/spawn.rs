@@ -153,7 +153,10 @@ impl Subagents {
         let child = Child { session: id.clone(), is_listed };
         self.show(&call, child, (&title, &agent.id, &task), log);
         let (client, end) = client::channel();
-        let context = context_below(&policy.context, init.ancestry.may_go_deeper());
+        let mut context = context_below(&policy.context, init.ancestry.may_go_deeper());
+        if let Some(traced) = &mut context.traced {
+            traced.above = log.traced(|trace| trace.link_of_call(&call)).flatten();
+        }
         // A sub-agent shares this session's servers, which report here.
         let handle = start(init, None, context, client);
         self.active.insert(call.clone(), handle.clone());

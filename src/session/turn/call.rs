@@ -16,10 +16,12 @@ use crate::acp::{ToolCallId, ToolCallStatus};
 use crate::conversation::content::ToolContent;
 use crate::conversation::question_text::CallPreview;
 use crate::event::{CallTitle, SessionEvent, ToolCallUpdateEvent};
+use crate::hooks::HookFacts;
 use crate::permission::{self, CallFacts, Effect};
 use crate::session::mode::ancestry::TurnChanges;
 use crate::session::mode::decider::Authorization;
 use crate::session::mode::exit;
+use crate::session::mode::hooked::{CallRequest, HookOutcome};
 use crate::session::mode::switch::Proposed;
 use crate::text::first_sentence;
 use crate::tool::user::chat_question;
@@ -42,14 +44,15 @@ impl Turn {
             Err(_) => spec.facts(),
         });
         let fits = may_run && tool.as_ref().is_some_and(|(_, prepared)| prepared.is_ok());
-        let mut answer = self
-            .ask_actor(|reply| TurnMessage::Authorize {
-                call: id.clone(),
-                facts: facts.clone().map(Box::new),
-                fits,
-                reply,
-            })
-            .await?;
+        let mut answer = self.authorize(&id, facts.as_ref(), fits, HookOutcome::NotRun).await?;
+        if let Authorization::Hooks(hooked) = answer {
+            let hooks = self.run_hooks(*hooked).await;
+            // Decided again, because the mode may have changed meanwhile.
+            answer = match hooks {
+                Some(hooks) => self.authorize(&id, facts.as_ref(), fits, hooks).await?,
+                None => Authorization::Cancelled,
+            };
+        }
         let (Some((spec, prepared)), Some(facts)) = (tool, facts) else {
             return self.refused(id, title, answer).await;
         };
@@ -110,6 +113,28 @@ impl Turn {
             },
             answer => self.refused(id, title, answer).await,
         }
+    }
+
+    async fn authorize(
+        &self,
+        id: &ToolCallId,
+        facts: Option<&CallFacts>,
+        fits: bool,
+        hooks: HookOutcome,
+    ) -> Result<Authorization, TurnError> {
+        let facts = facts.cloned().map(Box::new);
+        let request = Box::new(CallRequest { call: id.clone(), facts, fits, hooks });
+        self.ask_actor(|reply| TurnMessage::Authorize { request, reply }).await
+    }
+
+    /// Returns `None` if the turn was cancelled, which ends the program of the hook.
+    async fn run_hooks(&self, facts: HookFacts) -> Option<HookOutcome> {
+        let refusal = tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => return None,
+            refusal = self.context.hooks.refusal(&facts) => refusal,
+        };
+        Some(refusal.map_or(HookOutcome::Passed, |refusal| HookOutcome::Refused(Box::new(refusal))))
     }
 
     async fn propose(&self, id: ToolCallId, proposal: Proposal) -> Result<After, TurnError> {
@@ -266,6 +291,7 @@ impl Turn {
             Authorization::Cancelled
             | Authorization::Granted { .. }
             | Authorization::Ask { .. }
+            | Authorization::Hooks(_)
             | Authorization::Invalid => Ok(After::Continue),
         }
     }

@@ -99,7 +99,7 @@ async fn summary_text(
     id: &str,
     notices: &mut u32,
 ) -> Result<Result<String, ModelError>, TurnError> {
-    let mut reply = turn.context.model.reply(request);
+    let mut reply = turn.request(request);
     let mut text = String::new();
     Ok(loop {
         match reply.next().await {

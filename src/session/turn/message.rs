@@ -18,6 +18,7 @@ use crate::model::{Failure, ModelError, ModelRequest, Usage};
 use crate::permission::{CallFacts, Target};
 use crate::session::due_checks::CheckMessage;
 use crate::session::mode::decider::Authorization;
+use crate::session::mode::hooked::CallRequest;
 use crate::session::mode::switch::Proposed;
 use crate::session::prompt_end::CommandEnd;
 use crate::session::subagent::spawn::Spawned;
@@ -56,12 +57,9 @@ pub(crate) enum TurnMessage {
     Summarised(Summarised, Option<OwnedSemaphorePermit>),
     /// Of a request for a summary, which is no event.
     SummaryUsage(Usage),
-    /// Asks for a permit. `facts` is `None` for an unknown tool. If the arguments do not fit, the call never
-    /// runs.
+    /// Asks for a permit.
     Authorize {
-        call: ToolCallId,
-        facts: Option<Box<CallFacts>>,
-        fits: bool,
+        request: Box<CallRequest>,
         reply: oneshot::Sender<Authorization>,
     },
     /// Asks for the background work that the end of the session would end.

@@ -278,6 +278,21 @@ pub(crate) fn outcome(outcome: &Result<EndReason, AgentError>) -> TurnOutcome {
     }
 }
 
+/// ACP's stop reason, or the kind of the error.
+pub(crate) fn traced_outcome(outcome: &Result<EndReason, AgentError>) -> Result<&'static str, &'static str> {
+    match outcome.as_ref().map(|reason| reason.stop_reason()) {
+        Ok(StopReason::EndTurn) => Ok("end_turn"),
+        Ok(StopReason::MaxTokens) => Ok("max_tokens"),
+        Ok(StopReason::MaxTurnRequests) => Ok("max_turn_requests"),
+        Ok(StopReason::Refusal) => Ok("refusal"),
+        Ok(StopReason::Cancelled) => Ok("cancelled"),
+        Ok(_) => Ok("other"),
+        Err(AgentError::AuthRequired(_)) => Err("key"),
+        Err(AgentError::Model(_)) => Err("model"),
+        Err(_) => Err("_OTHER"),
+    }
+}
+
 async fn next_message(turn: &mut Option<RunningTurn>) -> Option<TurnMessage> {
     match turn {
         Some(turn) => turn.messages.recv().await,

@@ -12,10 +12,10 @@ mod shown;
 
 use machine::{Machine, in_namespace};
 
-/// What a run has done that the policy forbids.
+/// True if a run has had the effect that the policy forbids.
 type Effect = fn(&Machine) -> bool;
 
-/// A run that tries to do what the policy forbids.
+/// A run that attempts something that the policy forbids.
 struct Attempt {
     name: &'static str,
     /// Runs before the policy exists.

@@ -18,6 +18,7 @@ mod known_agents;
 mod limits;
 mod managed_policy;
 mod methods;
+mod telemetry;
 mod tools;
 
 const WIDTH: usize = 110;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
-const LAYERS: [(&str, &[&str]); 88] = [
+const LAYERS: [(&str, &[&str]); 92] = [
     ("acp", &[]),
     (
         "agent",
@@ -56,6 +56,7 @@ const LAYERS: [(&str, &[&str]); 88] = [
         "external_agent",
         &[
             "acp",
+            "hooks",
             "client",
             "process",
             "agents",
@@ -102,6 +103,7 @@ const LAYERS: [(&str, &[&str]); 88] = [
         "external_agent/session",
         &[
             "acp",
+            "hooks",
             "agents",
             "bounded_file",
             "client",
@@ -119,6 +121,7 @@ const LAYERS: [(&str, &[&str]); 88] = [
     ("external_agent/sockets", &[]),
     ("folder_removal", &[]),
     ("headless", &["acp", "agent", "budget", "client", "conversation", "model", "permission", "session"]),
+    ("hooks", &["permission", "process", "sandbox"]),
     ("http", &[]),
     ("ids", &["acp"]),
     ("image_scaling", &[]),
@@ -133,6 +136,7 @@ const LAYERS: [(&str, &[&str]); 88] = [
         &[
             "agents",
             "external_agent/definition",
+            "external_agent/known",
             "mode",
             "model",
             "permission",
@@ -146,6 +150,8 @@ const LAYERS: [(&str, &[&str]); 88] = [
     ("model", &["acp", "http", "process", "sandbox"]),
     ("model/wire", &["model"]),
     ("permission", &["mode"]),
+    ("otlp", &["acp", "http", "ids", "process/secrets", "span_record", "store"]),
+    ("otlp/settings", &[]),
     ("own_files", &[]),
     ("platform", &[]),
     ("policy", &["checks", "mode", "permission", "agents", "server", "yaml_error"]),
@@ -170,6 +176,7 @@ const LAYERS: [(&str, &[&str]); 88] = [
     ("conversation/reminder", &["acp", "conversation", "mode", "model", "permission"]),
     ("signing", &["chain"]),
     ("skill", &["front_matter", "yaml_error"]),
+    ("span_record", &["ids"]),
     (
         "store",
         &[
@@ -185,6 +192,7 @@ const LAYERS: [(&str, &[&str]); 88] = [
             "path_bytes",
             "permission",
             "signing",
+            "span_record",
             "workspace",
         ],
     ),
@@ -369,6 +377,7 @@ const CLI: &[&str] = &[
     "managed_policy",
     "mode",
     "model",
+    "otlp",
     "permission",
     "policy",
     "process",
@@ -394,6 +403,7 @@ const CLI: &[&str] = &[
 const CONFIG: &[&str] = &[
     "acp",
     "budget",
+    "hooks",
     "agent",
     "bounded_file",
     "file_lock",
@@ -407,6 +417,7 @@ const CONFIG: &[&str] = &[
     "managed_policy",
     "mode",
     "model",
+    "otlp",
     "permission",
     "policy",
     "process",
@@ -451,6 +462,7 @@ const COMMON: [&str; 5] = ["busy", "lazy_channel", "line_diff", "platform", "tex
 const SESSION: &[&str] = &[
     "acp",
     "budget",
+    "hooks",
     "bounded_file",
     "chain",
     "checks",
@@ -476,6 +488,7 @@ const SESSION: &[&str] = &[
     "server",
     "signing",
     "skill",
+    "span_record",
     "store",
     "tool",
     "workspace",
@@ -484,14 +497,15 @@ const SESSION: &[&str] = &[
 
 /// Parts of a module, lowest first, and the other parts of that module that each may name. A part is a file with
 /// the folder beside it.
-const PARTS: [(&str, &[&str]); 17] = [
+const PARTS: [(&str, &[&str]); 18] = [
     ("session/insertion", &[]),
-    ("session/event_log", &["session/insertion"]),
+    ("session/trace", &[]),
+    ("session/event_log", &["session/insertion", "session/trace"]),
     ("session/options", &[]),
     ("session/prompt_end", &[]),
     ("session/session_snapshot", &[]),
     ("session/tally", &[]),
-    ("session/mode", &["session/event_log", "session/tally"]),
+    ("session/mode", &["session/event_log", "session/tally", "session/trace"]),
     ("session/due_checks", &["session/event_log", "session/mode"]),
     (
         "session/handle",
@@ -509,6 +523,7 @@ const PARTS: [(&str, &[&str]); 17] = [
             "session/notes",
             "session/options",
             "session/prompt_end",
+            "session/trace",
         ],
     ),
     (
@@ -525,6 +540,7 @@ const PARTS: [(&str, &[&str]); 17] = [
             "session/servers",
             "session/session_snapshot",
             "session/subagent",
+            "session/trace",
         ],
     ),
     ("session/command", &["session/handle", "session/mode", "session/options", "session/turn"]),
@@ -559,12 +575,13 @@ const PARTS: [(&str, &[&str]); 17] = [
             "session/spending",
             "session/subagent",
             "session/turn",
+            "session/trace",
         ],
     ),
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 153] = [
+const PURE: [&str; 162] = [
     "acp",
     "audit",
     "audit/signatures",
@@ -588,6 +605,7 @@ const PURE: [&str; 153] = [
     "external_agent/client/error",
     "external_agent/client/messages",
     "external_agent/client/state",
+    "hooks",
     "http/network",
     "http/public",
     "image_scaling",
@@ -622,6 +640,13 @@ const PURE: [&str; 153] = [
     "model/written_call/harmony",
     "session/turn/repetition",
     "session/turn/non_answer",
+    "otlp/backoff",
+    "otlp/conventions",
+    "otlp/encode",
+    "otlp/logs",
+    "otlp/metrics",
+    "otlp/settings",
+    "otlp/spans",
     "permission",
     "permission/address",
     "permission/address_pattern",
@@ -670,6 +695,7 @@ const PURE: [&str; 153] = [
     "rpc/v2/updates",
     "session/command/user_command",
     "skill",
+    "span_record",
     "store/entry",
     "text",
     "tool/foreign_call",
@@ -721,7 +747,7 @@ const PURE: [&str; 153] = [
 ];
 
 /// Libraries, and the only modules that may name them.
-const LIBRARIES: [(&str, &[&str]); 42] = [
+const LIBRARIES: [(&str, &[&str]); 44] = [
     ("agent_client_protocol_schema", &["acp"]),
     ("anyhow", &["main", "cli", "config", "headless", "terminal_run"]),
     ("jiff", &["ids", "model/remote", "conversation/system_prompt"]),
@@ -753,6 +779,7 @@ const LIBRARIES: [(&str, &[&str]); 42] = [
             "signing",
             "config",
             "cli/setup",
+            "otlp",
             "process",
             "external_agent/client/start",
             "external_agent/definition",
@@ -802,7 +829,9 @@ const LIBRARIES: [(&str, &[&str]); 42] = [
     ("jpeg_encoder", &["image_scaling"]),
     ("jsonrpsee", &["rpc", "error"]),
     ("minipng", &["image_scaling"]),
-    ("percent_encoding", &["permission/address", "permission/address_pattern", "platform"]),
+    ("opentelemetry_proto", &["otlp"]),
+    ("prost", &["otlp"]),
+    ("percent_encoding", &["otlp/settings", "permission/address", "permission/address_pattern", "platform"]),
     ("rusqlite", &["store"]),
     ("icu_normalizer", &["platform"]),
     ("ring", &["ids", "http", "signing"]),

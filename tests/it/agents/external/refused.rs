@@ -1,10 +1,12 @@
 //! What the sandbox of a brokered agent refuses: the user gets one notice for each kind, and the audit log has a denial
 //! for each call.
 
-use crate::agents::external::record::client;
+use crate::agents::external::record::{client, client_with};
 use crate::agents::external::sessions::{ExternalAgentClient, agent_text};
+use crate::sessions::hooks;
 use crate::sessions::load::StoreFixture;
 use crate::sessions::undo::report;
+use crate::support::Setup;
 use crate::support::requirements::python;
 
 /// Notices about refused calls. A notice can come after the command: otherwise it would be part of the next turn.
@@ -100,6 +102,57 @@ async fn refusals_are_told_to_the_model_with_the_next_prompt() {
         assert!(again.ends_with("noted: "), "{mode} {line}: {again}");
         client.end().await;
     }
+}
+
+/// A `deny` hook sees each change, also in `code`, and the user is not asked about what it refuses.
+#[tokio::test]
+async fn hooks_refuse_changes_of_a_brokered_agent() {
+    for mode in ["code", "ask"] {
+        let (fixture, folder) = (StoreFixture::new(), tempfile::tempdir().unwrap());
+        let body = r#"if grep -q secret; then echo '{"decision":"deny","reason":"keep out"}'; fi"#;
+        hooks::script(folder.path(), "guard", body);
+        let hooks = hooks::hooks(folder.path(), &hooks::deny(""));
+        let mut client = client_with(&fixture, Setup { mode, hooks, ..Setup::default() }).await;
+        let line = "run echo x > fine; echo x > secret || true; sleep 0.3";
+        let messages = client.prompt(line, Some("allow_once")).await;
+        assert_eq!((client.path("fine").exists(), client.path("secret").exists()), (true, false), "{mode}");
+        assert!(agent_text(&messages).contains("Refused by the hook guard: keep out."), "{messages:?}");
+        let asked = messages.iter().filter(|message| message["method"] == "session/request_permission");
+        assert_eq!(asked.count(), usize::from(mode == "ask"), "{messages:?}");
+        let session = client.session.clone();
+        client.end().await;
+        let report = report(&fixture.store(), &session, None).await;
+        assert_eq!((report.denials, report.findings), (1, Vec::new()), "{mode}");
+    }
+}
+
+#[tokio::test]
+async fn hooks_refuse_calls_that_an_agent_asks_about() {
+    for (body, outcome, denials) in [("exit 1", "cancelled", 1), ("exit 0", "yes", 0)] {
+        let (fixture, folder) = (StoreFixture::new(), tempfile::tempdir().unwrap());
+        hooks::script(folder.path(), "guard", body);
+        let hooks = hooks::hooks(folder.path(), &hooks::deny(""));
+        let mut client = client_with(&fixture, Setup { mode: "code", hooks, ..Setup::default() }).await;
+        let messages = client.prompt("permission", None).await;
+        assert!(agent_text(&messages).contains(outcome), "{body}: {messages:?}");
+        let session = client.session.clone();
+        client.end().await;
+        let report = report(&fixture.store(), &session, None).await;
+        assert_eq!((report.denials, report.findings), (denials, Vec::new()), "{body}");
+    }
+}
+
+/// The program waits no longer than the time limit.
+#[tokio::test]
+async fn hook_that_hangs_refuses_the_change_of_an_agent() {
+    let (fixture, folder) = (StoreFixture::new(), tempfile::tempdir().unwrap());
+    hooks::script(folder.path(), "guard", "sleep 60");
+    let hooks = hooks::hooks(folder.path(), &hooks::deny(", timeout_s: 1"));
+    let mut client = client_with(&fixture, Setup { mode: "code", hooks, ..Setup::default() }).await;
+    let messages = client.prompt("run echo x > file || true; sleep 0.3", None).await;
+    assert!(!client.path("file").exists());
+    assert!(agent_text(&messages).contains("it did not end within 1 s"), "{messages:?}");
+    client.end().await;
 }
 
 /// Reports are bounded, for each turn anew.

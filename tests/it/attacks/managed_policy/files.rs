@@ -25,7 +25,7 @@ fn text(bytes: impl AsRef<[u8]>) {
     fs::write(FILE, bytes).unwrap();
 }
 
-/// What is done to the policy, and a part of the message about it.
+/// Name, change of the policy, and a part of the message about it.
 type BadFile = (&'static str, fn(), &'static str);
 
 #[rustfmt::skip]

@@ -1,4 +1,4 @@
-//! Attempts to use what a policy does not list, and to go without what it requires.
+//! Attempts to use models, servers and programs beyond the lists of a policy, and to avoid its requirements.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::machine::{Machine, in_namespace};
+use super::modes::over_protocol;
 use super::{Attempt, nothing};
 use crate::support::binary_client::BinaryClient;
 
@@ -214,12 +215,29 @@ const RECORD: &[Attempt] = &[
     Attempt::new(
         "a store that cannot be written",
         |m| m.write("home/.local", "no folder"),
-        |m| m.write_with(&["--mode", "code"]),
+        |m| over_protocol(m, "session/set_mode", &json!({ "modeId": "code" })),
     ),
 ];
 
 const STORE: &[Attempt] =
     &[Attempt::new("--store", nothing, |m| m.write_with(&["--mode", "code", "--store", "x.db"]))];
+
+#[rustfmt::skip]
+const WIDENED: &[Attempt] = &[
+    Attempt::new("run with --state-dir", |m| m.write("elsewhere/x", ""), |m| {
+        let (folder, elsewhere) = (m.work(), m.path("elsewhere"));
+        let folders = ["--cwd", elsewhere.to_str().unwrap(), "run", "--mode", "plan", "--state-dir", folder.to_str().unwrap()];
+        let script = format!("echo x > {}/out.txt", folder.display());
+        m.run(&[&folders[..], &["--", "sh", "-c", &script]].concat())
+    }),
+    Attempt::new("a profile of the user", |m| m.write("elsewhere/x", ""), |m| {
+        let profile = format!("[{{name: sh, state_dirs: [{{path: '{}'}}]}}]", m.work().display());
+        m.write("home/.config/modegate/external-agents.yaml", &profile);
+        let script = format!("echo x > {}/out.txt", m.work().display());
+        let elsewhere = m.path("elsewhere");
+        m.run(&["--cwd", elsewhere.to_str().unwrap(), "run", "--mode", "plan", "--", "sh", "-c", &script])
+    }),
+];
 
 #[test]
 fn requirements_hold_against_flags_and_settings() {
@@ -228,6 +246,7 @@ fn requirements_hold_against_flags_and_settings() {
         all(BROKER, "require: {sandbox: true}", "");
         all(RECORD, "require: {record: true}", "");
         all(STORE, "user_may: {choose_store: false}", "");
+        all(WIDENED, "user_may: {widen_agents: false}", "");
         let machine = Machine::new();
         machine.set_policy("require: {record: true}");
         machine.write_with(&["--mode", "code"]);

@@ -28,7 +28,7 @@ fn delegating(machine: &Machine, tool: &str, arguments: &str) {
 }
 
 /// Opens a session over the protocol, sends a request, and lets the model write.
-fn over_protocol(machine: &Machine, method: &str, params: &serde_json::Value) -> String {
+pub(super) fn over_protocol(machine: &Machine, method: &str, params: &serde_json::Value) -> String {
     let model = format!("scripted:{}", machine.path("write.jsonl").display());
     let arguments = ["--mode", "plan", "--model", &model, "--eof-grace", "5"];
     let (mut client, _) = BinaryClient::start(&machine.path("home"), &arguments);

@@ -1,4 +1,4 @@
-//! What `modegate policy` says about a policy agrees with what holds.
+//! The output of `modegate policy` agrees with the limits that apply.
 
 use serde_json::{Value, json};
 

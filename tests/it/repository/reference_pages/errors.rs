@@ -438,6 +438,11 @@ fn refusals() -> Vec<[String; 3]> {
     ]);
     rows.extend(BROKERED.map(|(rule, message, remedy)| [format!("`{rule}`"), message.into(), remedy.into()]));
     rows.push([
+        format!("`{}`", permission::HOOK),
+        "Refused by the hook guard: no deployments on Fridays. Do not try to get round it.".into(),
+        "change what the [hook](../hooks.md) refuses, if it is yours".into(),
+    ]);
+    rows.push([
         format!("`{}`", permission::NO_USER),
         "The user could not be asked: no client is connected to answer.".into(),
         "an [`allow` rule](permissions.md#rules), a mode that does not ask, or an editor".into(),

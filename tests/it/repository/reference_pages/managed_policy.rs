@@ -36,6 +36,7 @@ user_may:
   trust_projects: false
   accept_all: false
   choose_store: false
+  widen_agents: false
 "#;
 
 #[test]
