@@ -34,7 +34,7 @@ pub struct AuditReport {
     pub notes: Vec<String>,
 }
 
-/// What the auditor knows from elsewhere.
+/// Facts that the auditor has from elsewhere.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TrustAnchors<'a> {
     /// A hash of the chain.

@@ -1,5 +1,4 @@
-//! Budgets of a turn, a session and a day: tokens, cost and time. Pure: what was spent, and the local day, come from
-//! the caller.
+//! Budgets of a turn, a session and a day: tokens, cost and time. Pure: the spending and the local day come from the caller.
 //!
 //! Tokens and cost are compared before each model request, so a reply that exceeds a budget is the last one.
 
@@ -62,7 +61,7 @@ const PERIODS: [Period; 3] = [Period::Turn, Period::Session, Period::Day];
 
 const FIGURES: [Figure; 3] = [Figure::Tokens, Figure::Cost, Figure::Time];
 
-/// What was spent: tokens, millionths of a dollar, and milliseconds.
+/// Spending: tokens, millionths of a dollar, and milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Spent {
     pub tokens: u64,
@@ -167,7 +166,7 @@ impl BudgetLimits {
         PERIODS.iter().any(|period| self.get(*period, Figure::Cost).is_some())
     }
 
-    /// Compares what was spent in each period with its limits.
+    /// Compares the spending of each period with its limits.
     pub fn state(&self, spent: impl Fn(Period) -> Spent) -> BudgetState {
         let uses = || PERIODS.iter().flat_map(|period| self.uses(*period, spent(*period)));
         match uses().find(BudgetUse::is_exceeded) {
@@ -258,7 +257,7 @@ impl BudgetUse {
         self.spent >= warning_at(self.limit)
     }
 
-    /// Returns the limit and what was spent, in tokens, US dollars or minutes.
+    /// Returns the limit and the spending, in tokens, US dollars or minutes.
     #[expect(clippy::cast_precision_loss, reason = "amounts are far below 2^52")]
     pub fn in_units(&self) -> (f64, f64) {
         let unit = match self.figure {

@@ -35,7 +35,7 @@ pub struct Bundle {
     /// Milliseconds since 1970.
     pub exported_at: i64,
     pub evidence: Evidence,
-    /// The event log, with prompts, answers and results, if it was asked for.
+    /// The event log, with prompts, answers and results, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events: Option<Vec<Value>>,
 }

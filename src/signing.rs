@@ -1,6 +1,6 @@
 //! Ed25519 signatures of chain heads and of evidence files. The only module that names the signatures of `ring`.
 //!
-//! Holds keys and makes texts of them; other modules read and write the files. A private key is never printed.
+//! Makes keys from texts and texts from keys; other modules read and write the files. A private key is never printed.
 
 use std::fmt;
 

@@ -42,7 +42,7 @@ pub(super) struct AuditArguments {
     /// Require signatures of this public key
     #[arg(long, value_name = "KEY", value_parser = PublicKey::parse, conflicts_with = "public_key")]
     key: Option<PublicKey>,
-    /// Write what was verified to this new file, signed with your key, which is created if there is none
+    /// Write the verified log to this new file, signed with your key; creates a key if there is none
     #[arg(long, value_name = "FILE", conflicts_with = "public_key")]
     export: Option<PathBuf>,
     /// Add the session's events to the file: prompts, answers and results
@@ -103,7 +103,7 @@ struct FileOutput {
     version: String,
 }
 
-/// What is audited, and the file that it comes from.
+/// The audited evidence, and the file that it comes from.
 struct Audited {
     evidence: Evidence,
     file: Option<FileOutput>,

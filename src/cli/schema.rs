@@ -13,7 +13,7 @@ use super::sessions::print::{SessionDetails, SessionOutput};
 use crate::config::user_file::UserFile;
 use crate::policy::ModeFile;
 
-/// Name of a schema, what it describes, and the schema.
+/// Name of a schema, its subject, and the schema.
 type NamedSchema = (&'static str, &'static str, fn() -> Schema);
 
 const SCHEMAS: &[NamedSchema] = &[

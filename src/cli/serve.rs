@@ -61,7 +61,7 @@ where
     Ok(ExitCode::SUCCESS)
 }
 
-/// Sends what waits. The client may be gone, so the log gets what is lost.
+/// Sends what waits. The client may be gone, so the log names the lost records.
 async fn finish(telemetry: Option<Telemetry>) {
     let lost = match telemetry {
         Some(telemetry) => telemetry.finish().await,

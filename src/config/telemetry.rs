@@ -80,7 +80,7 @@ impl TelemetryConfig {
     }
 }
 
-/// What the sessions of a run record for the export.
+/// Records of the sessions of a run, for the export.
 pub(super) fn traced(telemetry: &Telemetry) -> Traced {
     let records = SpanRows {
         spans: telemetry.sends(Signal::Traces) || telemetry.sends(Signal::Metrics),

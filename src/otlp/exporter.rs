@@ -113,7 +113,7 @@ impl Exporter {
                 }
             };
         }
-        // A batch that was too large is sent again at once, in a smaller form.
+        // A batch that was too large is sent again without a pause, in smaller parts.
         while self.pass().await == Pass::Later(Duration::ZERO) {}
     }
 

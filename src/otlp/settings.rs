@@ -56,7 +56,7 @@ pub struct TelemetrySettings {
     /// Default: none.
     #[schemars(with = "Option<BTreeMap<String, String>>")]
     pub headers: Option<BTreeMap<String, SecretString>>,
-    /// What is sent: traces, logs (the audit log), metrics. Default: all three.
+    /// Signals to send: traces, logs (the audit log), metrics. Default: all three.
     pub signals: Option<Vec<Signal>>,
     /// Sends prompts, answers, arguments, results and the paths and commands of the audit log. Default: false.
     pub contents: Option<bool>,

@@ -1,4 +1,4 @@
-//! Counts what a session spends, and compares it with the budgets before each model request.
+//! Counts the spending of a session, and compares it with the budgets before each model request.
 //!
 //! A sub-agent counts in the session that a client opened, and is limited with it; the time of that session's turns is
 //! measured there alone. A day is counted in the store, which all processes of a user share: two of them exceed a
@@ -42,7 +42,7 @@ struct DaySpent {
     own: Spent,
 }
 
-/// What the last turn has spent, with its sub-agents.
+/// The spending of the last turn, with its sub-agents.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TurnSpent {
     pub tokens: u64,
@@ -258,7 +258,7 @@ impl Spending {
         }
     }
 
-    /// Once for each budget and period. A sub-agent's user is told by the session above.
+    /// Once for each budget and period. The session above tells a sub-agent's user.
     fn warn(&mut self, used: &BudgetUse, notes: &mut Notes, decider: &mut Decider) {
         if self.warned.contains(&(used.period, used.figure)) {
             return;

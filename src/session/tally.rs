@@ -1,5 +1,4 @@
-//! What a session and its sub-agents have spent together. Each of them adds to the same counters, so that a budget
-//! holds for the whole tree.
+//! The common spending of a session and its sub-agents. Each of them adds to the same counters, so that a budget covers the whole tree.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};

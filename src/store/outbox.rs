@@ -47,7 +47,7 @@ pub enum Outbox {
     Links,
 }
 
-/// Held while an exporter reads the outbox and sends, so that no other process sends the same rows.
+/// Locked while an exporter reads the outbox and sends, so that no other process sends the same rows.
 #[derive(Debug)]
 pub struct OutboxLock {
     /// `None` for a store in memory.

@@ -19,7 +19,7 @@ impl Store {
         .await
     }
 
-    /// What a session and its sub-agents have spent. Sessions of earlier versions begin at nothing.
+    /// The spending of a session and its sub-agents. Sessions of earlier versions begin at nothing.
     pub async fn spent_in(&self, session: &SessionId) -> Result<Spent, StoreError> {
         let session = session.0.to_string();
         self.query(move |connection, _| {

@@ -342,7 +342,7 @@ pub(super) fn decide(facts: &CallFacts, limits: &AgentLimits) -> Verdict {
     }
 }
 
-/// A hook refuses only what the ceilings do not deny.
+/// A hook refuses only calls that the ceilings do not deny.
 fn decide_hooked(facts: &CallFacts, limits: &AgentLimits, refusal: Option<&HookRefusal>) -> Verdict {
     match (decide(facts, limits), refusal) {
         (Verdict::Allow | Verdict::Ask(_), Some(refusal)) => {

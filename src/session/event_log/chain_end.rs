@@ -1,4 +1,4 @@
-//! The end of a session's hash chain: what was added, told to the client, and signed. Writes no row.
+//! The end of a session's hash chain: added entries, the head that the client knows, and the signed head. Writes no row.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
-//! Where hooks meet decisions: a call that modes and rules do not deny waits for the hooks that may refuse it, and
-//! hooks are told what was decided.
+//! Where hooks meet decisions: a call that modes and rules do not deny waits for the hooks that may refuse it, and hooks get the decision.
 
 use super::decider::{Authorization, Decided, Decider, Grant};
 use crate::acp::{SessionModeId, ToolCallId};

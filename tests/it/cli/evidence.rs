@@ -37,7 +37,7 @@ impl SignedSession {
         file
     }
 
-    /// Changes the store, as somebody with access to the file can.
+    /// Changes the store, as anyone with access to the file can.
     fn change(&self, sql: &str) {
         Connection::open(self.home.path("store.db")).unwrap().execute_batch(sql).unwrap();
     }

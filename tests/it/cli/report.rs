@@ -1,4 +1,4 @@
-//! `modegate report`: what the page has, and that no text of a model or a file can break it.
+//! `modegate report`: contents of the page, and texts of models and files that could break it.
 
 use std::path::Path;
 
