@@ -37,7 +37,7 @@ mod prompt;
 mod replay;
 mod report;
 mod run;
-mod schema;
+mod schemas;
 mod scripts;
 mod serve;
 mod sessions;
@@ -193,7 +193,7 @@ enum CliCommand {
     Scripts(scripts::ScriptsCommand),
     /// Print a JSON Schema of a file or of an output
     #[command(args = [unused::argument("cwd"), unused::argument("store")])]
-    Schema(schema::SchemaArguments),
+    Schema(schemas::SchemaArguments),
     /// Print the completion script of a shell: modegate completions bash > ~/.local/share/bash-completion/completions/modegate
     #[command(args = [unused::argument("cwd"), unused::argument("store")])]
     Completions {
@@ -329,7 +329,7 @@ where
         }
         Some(CliCommand::Completions { shell }) => return generated::completions(shell, output),
         Some(CliCommand::Man) => return generated::man(output),
-        Some(CliCommand::Schema(arguments)) => return schema::run(&arguments, output),
+        Some(CliCommand::Schema(arguments)) => return schemas::run(&arguments, output),
         rest => cli.command = rest,
     }
     let mut flags = take_flags(&mut cli);

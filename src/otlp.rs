@@ -18,7 +18,7 @@ use crate::store::Store;
 use crate::store::outbox::OutboxBell;
 use exporter::Exporter;
 use sender::{Delivery, Sender};
-use settings::{Destination, Signal};
+use telemetry_settings::{Destination, Signal};
 
 mod backoff;
 pub mod conventions;
@@ -27,8 +27,8 @@ mod exporter;
 mod logs;
 mod metrics;
 mod sender;
-pub mod settings;
 mod spans;
+pub mod telemetry_settings;
 
 /// Maximum wait at the end of a process for rows that wait.
 const FLUSH: Duration = Duration::from_secs(2);

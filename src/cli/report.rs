@@ -10,7 +10,7 @@ use super::sessions::{all_events, find, new_file, open_to_read};
 use crate::audit::{self, TrustAnchors};
 use crate::config::environment::Environment;
 use crate::config::{self, Flags};
-use crate::report::{self, SessionRecord};
+use crate::html_report::{self, SessionRecord};
 use crate::store::Store;
 use crate::tool::effect_of;
 
@@ -37,8 +37,8 @@ pub(super) async fn run(
     let session = arguments.session.as_deref().unwrap_or("last");
     let record = read(&store, &cwd, session).await?;
     let page = match &arguments.compare {
-        Some(other) => report::compare(&record, &read(&store, &cwd, other).await?),
-        None => report::page(&record),
+        Some(other) => html_report::compare(&record, &read(&store, &cwd, other).await?),
+        None => html_report::page(&record),
     };
     match &arguments.output {
         Some(path) => new_file(path)?

@@ -12,7 +12,7 @@ use secrecy::SecretString;
 
 use crate::http::network::UserNetwork;
 use crate::model::catalog::PROVIDERS;
-use crate::otlp::settings::{SECRET_VARIABLES, TelemetryVariables, VARIABLES};
+use crate::otlp::telemetry_settings::{SECRET_VARIABLES, TelemetryVariables, VARIABLES};
 use crate::platform::files::account_home;
 use crate::process::network_variables::NetworkVariables;
 use crate::process::sandbox_paths::{CACHE_VARIABLES, TOOLCHAINS, User};

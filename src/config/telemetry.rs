@@ -10,7 +10,7 @@ use secrecy::SecretString;
 use super::doctor_checks::CheckState;
 use super::environment::Environment;
 use crate::http::Http;
-use crate::otlp::settings::{
+use crate::otlp::telemetry_settings::{
     self, Destination, Signal, TelemetrySettings, TelemetrySources, TelemetryVariables,
 };
 use crate::otlp::{self, Telemetry};
@@ -37,12 +37,13 @@ impl TelemetryConfig {
     ) -> anyhow::Result<Self> {
         let variables = &environment.telemetry;
         let sources = TelemetrySources { policy, user, variables };
-        let destination = match settings::resolve(sources) {
+        let destination = match telemetry_settings::resolve(sources) {
             Ok(destination) => destination,
             Err(reason) => {
                 let is_required = policy.is_some_and(|policy| policy.required == Some(true));
                 let none = TelemetryVariables::default();
-                if is_required || settings::resolve(TelemetrySources { variables: &none, ..sources }).is_err()
+                if is_required
+                    || telemetry_settings::resolve(TelemetrySources { variables: &none, ..sources }).is_err()
                 {
                     bail!("telemetry: {reason}");
                 }
@@ -98,7 +99,7 @@ pub(super) async fn check(
     http: &Arc<Http>,
 ) -> CheckState {
     let sources = TelemetrySources { policy: None, user, variables: &environment.telemetry };
-    let destination = match settings::resolve(sources) {
+    let destination = match telemetry_settings::resolve(sources) {
         Ok(Some(destination)) => destination,
         Ok(None) => return CheckState::Note("off; OTEL_EXPORTER_OTLP_ENDPOINT names a collector".into()),
         Err(reason) => {

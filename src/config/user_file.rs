@@ -21,7 +21,7 @@ use crate::mode::ToolList;
 use crate::model::Effort;
 use crate::model::catalog::{Described, PROVIDERS};
 use crate::model::provider_error::redact;
-use crate::otlp::settings::TelemetrySettings;
+use crate::otlp::telemetry_settings::TelemetrySettings;
 use crate::platform::files::others_rights;
 use crate::process::shell::Sandbox;
 use crate::store::Sync;

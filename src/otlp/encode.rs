@@ -5,7 +5,7 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, Instrumentati
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
 use super::conventions as names;
-use super::settings::Destination;
+use super::telemetry_settings::Destination;
 
 /// The operating system's name in the conventions.
 const OS: &str = if cfg!(target_os = "macos") {

@@ -11,7 +11,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse
 use prost::Message;
 use secrecy::SecretString;
 
-use super::settings::{Signal, SignalEndpoint};
+use super::telemetry_settings::{Signal, SignalEndpoint};
 use crate::http::{self, Http};
 use crate::text::shorten;
 

@@ -9,8 +9,9 @@ use super::checkpoint::{self, FoundCheckpoint};
 use super::events::{self, StoredEvent};
 use super::evidence::{self, Evidence};
 use super::sessions::{self, OldSession, OpenSessionError, SessionQuery, StoredGrant, StoredSession};
-use super::{Store, StoreError, fork, intent, memories, removal};
+use super::{Store, StoreError, fork, intent, memories, removal, spending};
 use crate::acp::SessionId;
+use crate::budget::Spent;
 use crate::memory::Memory;
 use crate::workspace::{Changed, Intent};
 
@@ -128,6 +129,17 @@ impl Store {
     /// Sentences about changes that cannot be undone, with their turns.
     pub async fn uncovered(&self, id: &SessionId) -> Result<Vec<(u64, String)>, StoreError> {
         self.read(id, checkpoint::list_uncovered).await
+    }
+
+    /// The spending of all processes on a local day, as ISO 8601.
+    pub async fn spent_on(&self, day: &str) -> Result<Spent, StoreError> {
+        let day = day.to_owned();
+        self.query(move |connection, _| spending::on_day(connection, &day)).await
+    }
+
+    /// The spending of a session and its sub-agents.
+    pub async fn spent_in(&self, session: &SessionId) -> Result<Spent, StoreError> {
+        self.read(session, spending::in_session).await
     }
 
     pub async fn mark_undone(&self, id: &SessionId, turn: u64, at: i64) -> Result<(), StoreError> {

@@ -1,36 +1,21 @@
-//! What sessions and days have spent. One file serves all processes of a user, so a day's budget does, too.
+//! The spending of sessions and days. One file serves all processes of a user, so a day's budget does, too.
 //!
 //! A row adds to its session and to its day in one transaction, so no process overwrites another's.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::sql::execute;
-use super::{Store, StoreError};
 use crate::acp::SessionId;
 use crate::budget::Spent;
 
-impl Store {
-    /// What all processes have spent on this day, as ISO 8601. Waits until the rows posted before are written.
-    pub async fn spent_on(&self, day: &str) -> Result<Spent, StoreError> {
-        let day = day.to_owned();
-        self.query(move |connection, _| {
-            find(connection, "SELECT tokens, micro_dollars, ms FROM spent_days WHERE day = ?1", &day)
-        })
-        .await
-    }
+/// The spending of all processes on a day, as ISO 8601.
+pub(super) fn on_day(connection: &Connection, day: &str) -> rusqlite::Result<Spent> {
+    find(connection, "SELECT tokens, micro_dollars, ms FROM spent_days WHERE day = ?1", day)
+}
 
-    /// The spending of a session and its sub-agents. Sessions of earlier versions begin at nothing.
-    pub async fn spent_in(&self, session: &SessionId) -> Result<Spent, StoreError> {
-        let session = session.0.to_string();
-        self.query(move |connection, _| {
-            find(
-                connection,
-                "SELECT tokens, micro_dollars, ms FROM spent_sessions WHERE session_id = ?1",
-                &session,
-            )
-        })
-        .await
-    }
+/// Sessions of earlier versions begin at nothing.
+pub(super) fn in_session(connection: &Connection, session: &SessionId) -> rusqlite::Result<Spent> {
+    find(connection, "SELECT tokens, micro_dollars, ms FROM spent_sessions WHERE session_id = ?1", &session.0)
 }
 
 fn find(connection: &Connection, sql: &str, key: &str) -> rusqlite::Result<Spent> {

@@ -10,7 +10,7 @@ use modegate::chain::Head;
 use modegate::http::Http;
 use modegate::otlp::Telemetry;
 use modegate::otlp::conventions as names;
-use modegate::otlp::settings::{Destination, Signal, SignalEndpoint};
+use modegate::otlp::telemetry_settings::{Destination, Signal, SignalEndpoint};
 use modegate::process::secrets::Secrets;
 use modegate::span_record::{SpanLink, SpanRecord, TracedWork};
 use modegate::store::{Row, Store, StoreLocation, Sync};

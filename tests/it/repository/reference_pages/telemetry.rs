@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::fs;
 
 use modegate::otlp::conventions::{self, ATTRIBUTES, AUDIT_FACTS, AUDIT_MEMBERS, ERRORS, METRICS};
-use modegate::otlp::settings::{SECRET_VARIABLES, VARIABLES};
+use modegate::otlp::telemetry_settings::{SECRET_VARIABLES, VARIABLES};
 
 use super::{check_table, root};
 

@@ -21,7 +21,7 @@ mod plots;
 mod steps;
 mod turns;
 
-const STYLE: &str = include_str!("report/style.css");
+const STYLE: &str = include_str!("html_report/style.css");
 
 /// Everything that a page shows of a session.
 #[derive(Debug)]
