@@ -371,7 +371,6 @@ impl Config {
             server_timeout: (!self.deterministic).then_some(SERVER_TIMEOUT),
             server_notices: Arc::default(),
         };
-        let binary = std::env::current_exe().ok();
         let policies = self.policies;
         let wrapped_agent = self.wrapped.as_ref().map(|(id, definition)| WrappedAgent {
             id: id.clone(),
@@ -394,9 +393,9 @@ impl Config {
             let providers = Providers::new(self.environment, self.asked, router, models);
             Arc::new(move || providers.catalog())
         };
-        let (host, retention) =
-            (HostSettings { policy, load_models, binary, wrapped: wrapped_agent }, self.retention);
-        Ok(Runtime { context, host, determinism, retention })
+        let binary = std::env::current_exe().ok();
+        let host = HostSettings { policy, load_models, binary, wrapped: wrapped_agent };
+        Ok(Runtime { context, host, determinism, retention: self.retention })
     }
 }
 

@@ -1,5 +1,5 @@
 //! Hooks: programs of the user or of an administrator that get the facts of a decision as JSON. A `deny` hook may
-//! refuse a call that modes and rules allow, and never allows one. A `notify` hook is told, and delays nothing.
+//! refuse a call that modes and rules allow, and never allows one. A `notify` hook gets events, and delays nothing.
 //!
 //! Only the user's settings and a policy define hooks; a project's files cannot. This file is pure: [`runner`] starts
 //! the programs.
@@ -29,7 +29,7 @@ pub struct HookDefinition {
     pub id: String,
     /// Events that start the program. A `deny` hook has `call` alone.
     pub on: Vec<HookEvent>,
-    /// `deny` may refuse a call; `notify` is told of an event.
+    /// `deny` may refuse a call; `notify` gets each event.
     pub kind: HookKind,
     /// Program and arguments, without a shell. Started in the session's folder with your rights, without a sandbox.
     pub command: Vec<String>,

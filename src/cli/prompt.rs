@@ -20,7 +20,7 @@ use crate::store::retention;
 /// Maximum time after a run for deleting old sessions.
 const RETENTION_TIME: Duration = Duration::from_secs(2);
 
-/// Maximum time after a run for hooks that are told of its end.
+/// Maximum time after a run for hooks that get its end.
 const NOTIFICATION_TIME: Duration = Duration::from_secs(5);
 
 pub(super) enum Which {

@@ -72,7 +72,7 @@ pub struct UserFile {
     /// Prices of models, by PROVIDER/NAME or NAME, which replace the list prices that Modegate knows.
     #[serde(default)]
     pub prices: BTreeMap<String, ModelPrice>,
-    /// Programs that may refuse calls, or are told of events.
+    /// Programs that may refuse calls, or get events.
     #[serde(default)]
     pub hooks: Vec<HookDefinition>,
     /// Milliseconds in which no person reads a plan: a faster acceptance does not count. With 0 each one counts.

@@ -98,7 +98,7 @@ pub enum Row {
     },
     ModeChange(Box<ModeChange>),
     Denial(DenialRow),
-    /// Adds to what a session and a local day have spent. `day` is in ISO 8601.
+    /// Adds to the amounts of a session and of a local day. `day` is in ISO 8601.
     Spent {
         session: SessionId,
         day: String,

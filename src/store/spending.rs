@@ -1,4 +1,4 @@
-//! What sessions and days have spent. One file serves all processes of a user, so a day's budget does, too.
+//! The amounts that sessions and days have spent. One file serves all processes of a user, so a day's budget does, too.
 //!
 //! A row adds to its session and to its day in one transaction, so no process overwrites another's.
 
@@ -10,7 +10,7 @@ use crate::acp::SessionId;
 use crate::budget::Spent;
 
 impl Store {
-    /// What all processes have spent on this day, as ISO 8601. Waits until the rows posted before are written.
+    /// The amounts that all processes have spent on this day, as ISO 8601. Waits until the rows posted before are written.
     pub async fn spent_on(&self, day: &str) -> Result<Spent, StoreError> {
         let day = day.to_owned();
         self.query(move |connection, _| {
@@ -19,7 +19,7 @@ impl Store {
         .await
     }
 
-    /// What a session and its sub-agents have spent. Sessions of earlier versions begin at nothing.
+    /// The amounts that a session and its sub-agents have spent. Sessions of earlier versions begin at nothing.
     pub async fn spent_in(&self, session: &SessionId) -> Result<Spent, StoreError> {
         let session = session.0.to_string();
         self.query(move |connection, _| {

@@ -543,10 +543,11 @@ const PARTS: [(&str, &[&str]); 17] = [
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 139] = [
+const PURE: [&str; 140] = [
     "acp",
     "audit",
     "budget",
+    "budget/budget_use",
     "budget/prices",
     "chain",
     "checks",

@@ -440,7 +440,7 @@ fn refusals() -> Vec<[String; 3]> {
     rows.push([
         format!("`{}`", permission::HOOK),
         "Refused by the hook guard: no deployments on Fridays. Do not try to get round it.".into(),
-        "change what the [hook](../hooks.md) refuses, if it is yours".into(),
+        "change the [hook](../hooks.md), if it is yours".into(),
     ]);
     rows.push([
         format!("`{}`", permission::NO_USER),
