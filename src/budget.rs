@@ -1,4 +1,4 @@
-//! Budgets of a turn, a session and a day: tokens, cost and time. Pure: the spending and the local day come from the caller.
+//! Budgets of a turn, a session and a day: tokens, cost and time. Pure: the amounts come from the caller.
 //!
 //! Tokens and cost are compared before each model request, so a reply that exceeds a budget is the last one.
 
@@ -7,9 +7,12 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::text::counted;
+use budget_use::{dollar_text, time_text, warning_at};
 use prices::Prices;
 
+pub use budget_use::BudgetUse;
+
+mod budget_use;
 pub mod prices;
 
 const MICRO: f64 = 1e6;
@@ -61,7 +64,7 @@ const PERIODS: [Period; 3] = [Period::Turn, Period::Session, Period::Day];
 
 const FIGURES: [Figure; 3] = [Figure::Tokens, Figure::Cost, Figure::Time];
 
-/// Spending: tokens, millionths of a dollar, and milliseconds.
+/// Spent tokens, millionths of a dollar, and milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Spent {
     pub tokens: u64,
@@ -78,16 +81,6 @@ pub struct BudgetLimits([[Option<u64>; 3]; 3]);
 pub struct Budgets {
     pub limits: BudgetLimits,
     pub prices: Prices,
-}
-
-/// A budget, and how much of it is spent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BudgetUse {
-    pub period: Period,
-    pub figure: Figure,
-    /// In the unit of the figure in [`Spent`].
-    pub limit: u64,
-    pub spent: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -166,7 +159,7 @@ impl BudgetLimits {
         PERIODS.iter().any(|period| self.get(*period, Figure::Cost).is_some())
     }
 
-    /// Compares the spending of each period with its limits.
+    /// Compares the amounts of each period with its limits.
     pub fn state(&self, spent: impl Fn(Period) -> Spent) -> BudgetState {
         let uses = || PERIODS.iter().flat_map(|period| self.uses(*period, spent(*period)));
         match uses().find(BudgetUse::is_exceeded) {
@@ -246,107 +239,6 @@ impl Period {
             Self::Day => "day",
         }
     }
-}
-
-impl BudgetUse {
-    fn is_exceeded(&self) -> bool {
-        self.spent > self.limit
-    }
-
-    fn needs_warning(&self) -> bool {
-        self.spent >= warning_at(self.limit)
-    }
-
-    /// Returns the limit and the spending, in tokens, US dollars or minutes.
-    #[expect(clippy::cast_precision_loss, reason = "amounts are far below 2^52")]
-    pub fn in_units(&self) -> (f64, f64) {
-        let unit = match self.figure {
-            Figure::Tokens => 1.0,
-            Figure::Cost => MICRO,
-            Figure::Time => MS_PER_MINUTE,
-        };
-        (self.limit as f64 / unit, self.spent as f64 / unit)
-    }
-
-    fn amounts(&self) -> String {
-        match self.figure {
-            Figure::Tokens => format!("{} of {} tokens", self.spent, self.limit),
-            figure => format!("{} of {}", figure.text(self.spent), figure.text(self.limit)),
-        }
-    }
-
-    fn owner(&self) -> &'static str {
-        match self.period {
-            Period::Turn => "this turn",
-            Period::Session => "this session",
-            Period::Day => "this day",
-        }
-    }
-
-    /// Why nothing more is requested, as a clause.
-    pub fn reason(&self) -> String {
-        format!("the budget of {} is used up ({})", self.owner(), self.amounts())
-    }
-
-    /// For the user: why the turn ended, and what to do. `renews` is the next local midnight.
-    pub fn end_notice(&self, renews: &str) -> String {
-        let next = match self.period {
-            Period::Turn => "Send another prompt to continue with a new budget".to_owned(),
-            Period::Session => "Start a new session, or raise `budgets` in config.yaml".to_owned(),
-            Period::Day => {
-                format!("It renews at midnight ({renews}). To continue now, raise `budgets` in config.yaml")
-            }
-        };
-        let commands = if self.period == Period::Turn { "" } else { " Slash commands still work." };
-        let policy = if self.period == Period::Turn { "" } else { ", unless a policy sets the limit" };
-        format!("\nStopped: {}. {next}{policy}.{commands}\n", self.reason())
-    }
-
-    /// For the user, before the end.
-    pub fn warning(&self) -> String {
-        format!(
-            "{WARNING_PERCENT} % of the budget of {} are used ({}). It ends the turn when it is used up.\n\n",
-            self.owner(),
-            self.amounts()
-        )
-    }
-
-    /// For the model, so that it can report before the turn ends.
-    pub fn note(&self) -> String {
-        format!(
-            "{} of the budget of {} are used; when it is used up, no further reply of yours is requested. Finish what \
-             you can, leave the files in a working state, and report what is done and what is left.",
-            self.amounts(),
-            self.owner()
-        )
-    }
-}
-
-/// The amount from which on a warning is due.
-fn warning_at(limit: u64) -> u64 {
-    limit / 100 * WARNING_PERCENT + (limit % 100 * WARNING_PERCENT).div_ceil(100)
-}
-
-/// Two digits behind the point, and more for less than a cent.
-fn dollar_text(micro_dollars: u64) -> String {
-    let digits = if micro_dollars > 0 && micro_dollars < 10_000 { 6 } else { 2 };
-    format!("${:.digits$}", dollars(micro_dollars))
-}
-
-fn time_text(ms: u64) -> String {
-    let (minutes, seconds) = (ms / 60_000, ms / 1000 % 60);
-    match minutes {
-        0 => counted_tenths(ms),
-        _ if seconds == 0 => format!("{minutes} min"),
-        _ => format!("{minutes} min {seconds} s"),
-    }
-}
-
-fn counted_tenths(ms: u64) -> String {
-    if ms.is_multiple_of(1000) {
-        return counted(ms / 1000, "second", "seconds");
-    }
-    format!("{}.{} s", ms / 1000, ms / 100 % 10)
 }
 
 #[cfg(test)]

@@ -170,16 +170,8 @@ pub async fn run(
     }
     let last_turn = handle.last_turn().await.unwrap_or_default();
     let has_failed = command.map(|command| command.has_failed);
-    let (outcome, error) = match &ended {
-        Ok(EndReason::BudgetExceeded(exceeded)) => {
-            (budget_outcome(exceeded), Some(budget_text(exceeded, &job.limits)))
-        }
-        Ok(EndReason::Stop(StopReason::MaxTurnRequests)) => {
-            let requests = text::counted(last_turn.steps, "model request", "model requests");
-            (HeadlessOutcome::StepLimit, Some(format!("the turn reached its limit of {requests}")))
-        }
-        _ => outcome(&ended, has_failed, &last_turn.failed_checks, &view),
-    };
+    let (outcome, error) = limit_reached(&ended, &job.limits, last_turn.steps)
+        .unwrap_or_else(|| outcome(&ended, has_failed, &last_turn.failed_checks, &view));
     view.tell_of_jobs(&last_turn.running_jobs);
     let (outcome, error) = if_recorded((outcome, error), &last_turn);
     view.exceeded = ended.ok().and_then(EndReason::exceeded_budget);
@@ -271,6 +263,24 @@ async fn turn<O: Write, P: Write>(
             Some(message) = end.recv() => take(view, message, handle).await?,
             stopped = &mut turn => return Ok(stopped.map_err(|error| error.to_string())),
         }
+    }
+}
+
+/// Returns `None` if the turn reached no limit of Modegate.
+fn limit_reached(
+    ended: &Result<EndReason, String>,
+    flags: &HeadlessLimits,
+    steps: u32,
+) -> Option<(HeadlessOutcome, Option<String>)> {
+    match ended {
+        Ok(EndReason::BudgetExceeded(exceeded)) => {
+            Some((budget_outcome(exceeded), Some(budget_text(exceeded, flags))))
+        }
+        Ok(EndReason::Stop(StopReason::MaxTurnRequests)) => {
+            let requests = text::counted(steps, "model request", "model requests");
+            Some((HeadlessOutcome::StepLimit, Some(format!("the turn reached its limit of {requests}"))))
+        }
+        _ => None,
     }
 }
 

@@ -29,7 +29,7 @@ pub struct HookDefinition {
     pub id: String,
     /// Events that start the program. A `deny` hook has `call` alone.
     pub on: Vec<HookEvent>,
-    /// `deny` may refuse a call; `notify` gets an event.
+    /// `deny` may refuse a call; `notify` gets each event.
     pub kind: HookKind,
     /// Program and arguments, without a shell. Started in the session's folder with your rights, without a sandbox.
     pub command: Vec<String>,

@@ -1,4 +1,4 @@
-//! What models cost: list prices of their vendors as data, and the user's own prices, which take precedence. Pure.
+//! Prices of models: list prices of their vendors as data, and the user's own prices, which take precedence. Pure.
 //!
 //! A price is of the standard rate, without discounts, regions or faster service, so a cost is an estimate. A model
 //! without a row has no price: its requests count in tokens, and not in cost.

@@ -8,7 +8,7 @@ fn spent(tokens: u64, micro_dollars: u64, ms: u64) -> Spent {
     Spent { tokens, micro_dollars, ms }
 }
 
-/// The state for the spending in a turn, a session and a day, in short form.
+/// The state for the amounts of a turn, a session and a day, in short form.
 fn check(limits: &BudgetLimits, spent: [Spent; 3], expected: &str) {
     let short = |used: &BudgetUse| format!("{} {:?}", used.period.as_str(), used.figure);
     let state = match limits.state(|period| spent[period as usize]) {

@@ -42,6 +42,7 @@ pub use refused_act::RefusedAct;
 pub use retained_context::RetainedContext;
 
 mod change;
+mod change_call;
 mod consents;
 mod git_data;
 mod hooked_change;

@@ -33,7 +33,7 @@ impl TokenCount {
     }
 }
 
-/// Spending of the turn, with its sub-agents and summaries.
+/// The amounts that the turn has spent, with its sub-agents and summaries.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ReportedBudget {

@@ -1,4 +1,4 @@
-//! Counts the spending of a session, and compares it with the budgets before each model request.
+//! Counts the amounts that a session spends, and compares them with the budgets before each model request.
 //!
 //! A sub-agent counts in the session that a client opened, and is limited with it; the time of that session's turns is
 //! measured there alone. A day is counted in the store, which all processes of a user share: two of them exceed a
@@ -42,7 +42,7 @@ struct DaySpent {
     own: Spent,
 }
 
-/// The spending of the last turn, with its sub-agents.
+/// The amounts that the last turn has spent, with its sub-agents.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TurnSpent {
     pub tokens: u64,
@@ -206,8 +206,8 @@ impl Spending {
         Spent { ms, ..Spent::default() }
     }
 
-    /// The row is written at once, and not with the event of the usage, which may wait for the end of a message: a
-    /// killed process has spent what it has spent.
+    /// The row is written at once, and not with the event of the usage, which may wait for the end of a message: the
+    /// amounts of a killed process count, too.
     fn add(&mut self, spent: Spent, decider: &mut Decider) {
         self.tallies.turn.add(spent);
         self.tallies.session.add(spent);
@@ -258,7 +258,7 @@ impl Spending {
         }
     }
 
-    /// Once for each budget and period. The session above tells a sub-agent's user.
+    /// Once for each budget and period. For a sub-agent, the session above warns the user.
     fn warn(&mut self, used: &BudgetUse, notes: &mut Notes, decider: &mut Decider) {
         if self.warned.contains(&(used.period, used.figure)) {
             return;

@@ -104,7 +104,7 @@ pub enum Row {
     },
     ModeChange(Box<ModeChange>),
     Denial(DenialRow),
-    /// Adds to the spending of a session and of a local day. `day` is in ISO 8601.
+    /// Adds to the amounts of a session and of a local day. `day` is in ISO 8601.
     Spent {
         session: SessionId,
         day: String,

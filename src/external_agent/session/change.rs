@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
+use super::change_call::concluded;
 use super::consents::{ConsentScope, Consents};
-use super::hooked_change::{self, HookedChange};
-use super::message::{AgentMessage, AgentOutput, AnsweredChange, ProcessMessage};
+use super::hooked_change;
+use super::message::{AgentMessage, AgentOutput, AnsweredChange, HookedChange, ProcessMessage};
 use super::model_note::ModelNote;
 use super::moved_content::{self, MovedContent};
 use super::permission::{decide, permitted};
-use super::question::{self, AskedQuestion, REJECT_TURN, concluded};
+use super::question::{self, AskedQuestion, REJECT_TURN};
 use super::refusal_notices::{self, RefusalNotices};
 use super::{AgentLimits, ExternalAgentHost, RefusedAct, host};
 use crate::acp::{
@@ -114,13 +115,16 @@ impl AskedChanges {
                 let cache = cache.cloned();
                 let question = AskedQuestion { change, content, cache, is_postponed: false, earlier: 0 };
                 let facts = asker.facts(&question.change, &self.unrecorded);
+                let call = format!("agent_change_{}_{}", asker.start, question.change.number);
                 let is_denied = matches!(decide(&facts, limits), Verdict::Deny(_));
-                if !is_denied
-                    && let Some(facts) =
-                        hooked_change::facts(asker.name(&question), &facts, asker.host, limits)
-                {
+                let hooked = hooked_change::facts(call, &facts, asker.host, limits);
+                if let Some(facts) = hooked.filter(|_| !is_denied) {
                     self.hooking.insert(question.change.number);
-                    hooked_change::run(question, facts, asker);
+                    let (start, messages) = (asker.start, asker.messages.clone());
+                    hooked_change::run(facts, &asker.host.hooks, messages, move |refusal| {
+                        let hooked = HookedChange { question, refusal };
+                        AgentMessage::Process(start, ProcessMessage::ChangeHooked(hooked))
+                    });
                     return Vec::new();
                 }
                 self.waiting.push_back(question);
@@ -464,11 +468,6 @@ impl AskedChanges {
 impl Asker<'_> {
     fn answer(&self, number: u64, allows: bool) -> Option<AgentOutput> {
         Some(AgentOutput::AnswerChange { program: self.program?.clone(), number, allows })
-    }
-
-    /// Of the change, for hooks.
-    fn name(&self, question: &AskedQuestion) -> String {
-        format!("agent_change_{}_{}", self.start, question.change.number)
     }
 
     fn facts(&self, question: &ChangeQuestion, unrecorded: &[PathBuf]) -> CallFacts {

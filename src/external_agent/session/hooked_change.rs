@@ -1,27 +1,13 @@
-//! Acts of an external agent that hooks look at before they are decided: changes that the broker asks about, and
+//! Acts of an external agent that hooks look at before the session decides: changes that the broker asks about, and
 //! requests of the agent.
 
 use tokio::sync::mpsc;
 
-use super::change::Asker;
-use super::message::{AgentMessage, ProcessMessage, Relayed, RelayedRequest};
-use super::question::AskedQuestion;
+use super::message::AgentMessage;
 use super::{AgentLimits, ExternalAgentHost};
 use crate::hooks::runner::Hooks;
 use crate::hooks::{EventFacts, HookEvent, HookFacts, HookRefusal, HookedCall};
 use crate::permission::CallFacts;
-
-/// A change that hooks have seen. `refusal` is `None` if it passed.
-pub struct HookedChange {
-    pub(super) question: AskedQuestion,
-    pub(super) refusal: Option<HookRefusal>,
-}
-
-/// A request of the agent that hooks have seen, or that is not for them.
-pub struct HookedRequest {
-    pub(super) request: RelayedRequest,
-    pub(super) refusal: Option<HookRefusal>,
-}
 
 /// Returns `None` if no hook may refuse the call.
 pub(super) fn facts(
@@ -41,29 +27,17 @@ pub(super) fn facts(
     host.hooks.is_for(&facts).then_some(facts)
 }
 
-/// Runs the hooks. [`ProcessMessage::ChangeHooked`] follows.
-pub(super) fn run(question: AskedQuestion, facts: HookFacts, asker: &Asker<'_>) {
-    let (hooks, messages, start) = (asker.host.hooks.clone(), asker.messages.clone(), asker.start);
-    tokio::spawn(async move {
-        let refusal = hooks.refusal(&facts).await;
-        let hooked = HookedChange { question, refusal };
-        // The session may be gone.
-        let _ = messages.send(AgentMessage::Process(start, ProcessMessage::ChangeHooked(hooked)));
-    });
-}
-
-/// Runs the hooks. [`Relayed::HookedRequest`] follows.
-pub(super) fn run_request(
-    request: RelayedRequest,
+/// Runs the hooks, and then posts the message with their refusal.
+pub(super) fn run(
     facts: HookFacts,
     hooks: &Hooks,
     messages: mpsc::UnboundedSender<AgentMessage>,
+    then: impl FnOnce(Option<HookRefusal>) -> AgentMessage + Send + 'static,
 ) {
     let hooks = hooks.clone();
     tokio::spawn(async move {
         let refusal = hooks.refusal(&facts).await;
-        let hooked = Relayed::HookedRequest(HookedRequest { request, refusal });
         // The session may be gone.
-        let _ = messages.send(AgentMessage::Relayed(hooked, None));
+        let _ = messages.send(then(refusal));
     });
 }

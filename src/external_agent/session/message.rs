@@ -8,9 +8,9 @@ use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::hooked_change::{HookedChange, HookedRequest};
 use super::moved_content::MovedContent;
 use super::prompt::ReadyAgent;
+use super::question::AskedQuestion;
 use crate::acp::{
     AvailableCommand, RequestPermissionResponse, SessionConfigOption, SessionModeId, SessionUpdate,
     ToolCallId,
@@ -18,6 +18,7 @@ use crate::acp::{
 use crate::client::{ClientError, ClientRequest, ReplySender};
 use crate::event::SessionEvent;
 use crate::external_agent::{ExternalAgent, ExternalAgentError};
+use crate::hooks::HookRefusal;
 use crate::permission::CallFacts;
 use crate::permission::external::ChangeLevel;
 use crate::process::BrokerEvent;
@@ -92,6 +93,18 @@ pub struct AnsweredChange {
     pub answer: Result<RequestPermissionResponse, ClientError>,
     /// Of a file that waits to be moved, after the answer.
     pub content: Option<MovedContent>,
+}
+
+/// A change that hooks have seen. `refusal` is `None` if it passed.
+pub struct HookedChange {
+    pub(super) question: AskedQuestion,
+    pub(super) refusal: Option<HookRefusal>,
+}
+
+/// A request of the agent that hooks have seen, or that is not for them.
+pub struct HookedRequest {
+    pub(super) request: RelayedRequest,
+    pub(super) refusal: Option<HookRefusal>,
 }
 
 /// Messages of the agent, in their order.

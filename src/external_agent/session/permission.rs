@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::hooked_change::{self, HookedRequest};
-use super::message::{AgentMessage, AgentOutput, Relayed, RelayedRequest, RequestId};
+use super::hooked_change;
+use super::message::{AgentMessage, AgentOutput, HookedRequest, Relayed, RelayedRequest, RequestId};
 use super::process::admit;
 use super::{AgentLimits, ExternalAgentSession};
 use crate::acp::{
@@ -76,7 +76,9 @@ impl ExternalAgentSession {
         gate: &mut Gate,
     ) -> Vec<AgentOutput> {
         if let Some(facts) = self.hooked_call(&request.content, limits) {
-            hooked_change::run_request(request, facts, &self.host.hooks, self.messages.sender());
+            hooked_change::run(facts, &self.host.hooks, self.messages.sender(), |refusal| {
+                AgentMessage::Relayed(Relayed::HookedRequest(HookedRequest { request, refusal }), None)
+            });
             return Vec::new();
         }
         self.hooked_request(HookedRequest { request, refusal: None }, limits, gate)
@@ -342,7 +344,7 @@ pub(super) fn decide(facts: &CallFacts, limits: &AgentLimits) -> Verdict {
     }
 }
 
-/// A hook refuses only calls that the ceilings do not deny.
+/// A hook refuses calls that the ceilings do not deny.
 fn decide_hooked(facts: &CallFacts, limits: &AgentLimits, refusal: Option<&HookRefusal>) -> Verdict {
     match (decide(facts, limits), refusal) {
         (Verdict::Allow | Verdict::Ask(_), Some(refusal)) => {

@@ -5,15 +5,10 @@ use std::path::{Path, PathBuf};
 use super::ExternalAgentHost;
 use super::consents::{ConsentScope, folder};
 use super::git_data;
-use super::message::AgentOutput;
 use super::moved_content::MovedContent;
-use crate::acp::{
-    PermissionOption, PermissionOptionKind, SessionUpdate, ToolCallContent, ToolCallId, ToolCallStatus,
-    ToolCallUpdate, ToolCallUpdateFields, ToolKind,
-};
+use crate::acp::{PermissionOption, PermissionOptionKind, ToolCallContent, ToolKind};
 use crate::conversation::acp_updates::{text_content, tool_call_content};
 use crate::conversation::content::ToolContent;
-use crate::event::SessionEvent;
 use crate::process::{ChangeKind, ChangeQuestion};
 use crate::text;
 
@@ -52,18 +47,6 @@ pub(super) fn consent(selected: &str) -> Option<ConsentScope> {
 pub(super) fn inside<'a>(host: &ExternalAgentHost, path: &'a Path) -> Option<&'a Path> {
     let mut folders = [&host.cwd].into_iter().chain(&host.directories);
     folders.find_map(|folder| path.strip_prefix(folder).ok())
-}
-
-/// The end of the call that stands for a question.
-pub(super) fn concluded(call: ToolCallId, refusal: Option<&str>) -> AgentOutput {
-    let fields = match refusal {
-        None => ToolCallUpdateFields::new().status(ToolCallStatus::Completed),
-        Some(why) => {
-            ToolCallUpdateFields::new().status(ToolCallStatus::Failed).content(vec![text_content(why)])
-        }
-    };
-    let update = Box::new(SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(call, fields)));
-    AgentOutput::Record(SessionEvent::ForwardedUpdate { update }, None)
 }
 
 impl AskedQuestion {

@@ -1,4 +1,5 @@
-//! Where hooks meet decisions: a call that modes and rules do not deny waits for the hooks that may refuse it, and hooks get the decision.
+//! Connects hooks with decisions: a call that modes and rules do not deny waits for the hooks that may refuse it, and
+//! hooks get the decisions.
 
 use super::decider::{Authorization, Decided, Decider, Grant};
 use crate::acp::{SessionModeId, ToolCallId};
@@ -6,7 +7,7 @@ use crate::client::TurnOutcome;
 use crate::hooks::{EventFacts, HookDecision, HookEvent, HookFacts, HookRefusal, HookedCall};
 use crate::permission::{CallFacts, HOOK};
 
-/// What hooks said about a call.
+/// The answer of the hooks about a call.
 #[derive(Debug, Clone)]
 pub(crate) enum HookOutcome {
     /// They have not run.

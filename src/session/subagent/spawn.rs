@@ -50,7 +50,7 @@ pub(crate) struct Inherited {
     pub chosen: ModelSelection,
 }
 
-/// The request of a session action.
+/// The work that a session action asks for.
 pub(crate) enum Requested {
     Subagent(Delegation),
     /// This agent continues the conversation.

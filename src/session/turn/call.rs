@@ -47,7 +47,7 @@ impl Turn {
         let mut answer = self.authorize(&id, facts.as_ref(), fits, HookOutcome::NotRun).await?;
         if let Authorization::Hooks(hooked) = answer {
             let hooks = self.run_hooks(*hooked).await;
-            // Decided again, because the mode may have changed in between.
+            // The mode may have changed, so the actor decides again.
             answer = match hooks {
                 Some(hooks) => self.authorize(&id, facts.as_ref(), fits, hooks).await?,
                 None => Authorization::Cancelled,

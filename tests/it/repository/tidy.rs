@@ -581,11 +581,12 @@ const PARTS: [(&str, &[&str]); 18] = [
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 162] = [
+const PURE: [&str; 163] = [
     "acp",
     "audit",
     "audit/signatures",
     "budget",
+    "budget/budget_use",
     "budget/prices",
     "chain",
     "checks",

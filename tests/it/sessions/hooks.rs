@@ -1,4 +1,4 @@
-//! Hooks that refuse calls, fail, or get events.
+//! Hooks that refuse calls, that fail, and that get events.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

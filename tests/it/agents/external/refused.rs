@@ -104,7 +104,7 @@ async fn refusals_are_told_to_the_model_with_the_next_prompt() {
     }
 }
 
-/// A `deny` hook sees each change, also in `code`, and refused changes cause no question.
+/// A `deny` hook sees each change, also in `code`, and no question comes for a refused one.
 #[tokio::test]
 async fn hooks_refuse_changes_of_a_brokered_agent() {
     for mode in ["code", "ask"] {
