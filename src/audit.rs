@@ -13,8 +13,13 @@ use crate::mode::definition::ModeDefinition;
 use crate::permission::external::ChangeLevel;
 use crate::permission::rules::RuleTexts;
 use crate::permission::{self, CallFacts, Ceilings, Effect, Grants, Verdict, external};
+use crate::signing::PublicKey;
 use crate::store::entry::{ChainEntry, RecordedConsent};
 use crate::store::evidence::{Evidence, ShownCall};
+
+mod signatures;
+
+pub use self::signatures::Signatures;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditReport {
@@ -24,15 +29,25 @@ pub struct AuditReport {
     pub denials: usize,
     pub calls: usize,
     pub agent_changes: usize,
+    pub signatures: Signatures,
     pub findings: Vec<String>,
     pub notes: Vec<String>,
 }
 
-/// `effect_of` returns `None` for an unknown tool. `recorded` is a chain hash that the user kept elsewhere.
+/// What the auditor knows from elsewhere.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TrustAnchors<'a> {
+    /// A hash of the chain.
+    pub head: Option<&'a str>,
+    /// The key that signs the heads.
+    pub key: Option<&'a PublicKey>,
+}
+
+/// `effect_of` returns `None` for an unknown tool.
 pub fn audit(
     evidence: &Evidence,
     effect_of: impl Fn(&str) -> Option<Effect>,
-    recorded: Option<&str>,
+    anchors: TrustAnchors<'_>,
 ) -> AuditReport {
     let mut audit = Audit {
         evidence,
@@ -42,6 +57,7 @@ pub fn audit(
             denials: 0,
             calls: 0,
             agent_changes: 0,
+            signatures: Signatures::default(),
             findings: Vec::new(),
             notes: Vec::new(),
         },
@@ -56,7 +72,8 @@ pub fn audit(
         parsed: HashMap::new(),
         permits: HashSet::new(),
     };
-    audit.check_consistency(recorded);
+    audit.check_consistency(anchors.head);
+    audit.check_signatures(anchors.key);
     for link in &evidence.links {
         match ChainEntry::read(&link.body) {
             Ok(entry) => audit.entry(link.number, &entry),
@@ -131,6 +148,17 @@ impl Audit<'_> {
                 .notes
                 .push("without --head, entries removed from the end of the chain are not detected".into());
         }
+    }
+
+    fn check_signatures(&mut self, key: Option<&PublicKey>) {
+        let (signatures, findings) = signatures::check(self.evidence, key);
+        let length = self.evidence.links.last().map_or(0, |link| link.number);
+        if signatures.count > 0 && signatures.last < length {
+            let text = format!("entries after {} are not signed", signatures.last);
+            self.report.notes.push(text);
+        }
+        self.report.signatures = signatures;
+        self.report.findings.extend(findings);
     }
 
     fn entry(&mut self, number: u64, entry: &ChainEntry) {

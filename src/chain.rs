@@ -2,6 +2,8 @@
 //! any changed, removed or inserted entry. Without one, an attacker can rewrite the whole chain, because it
 //! contains no secret (`docs/security.md`). Pure.
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::hash;
 
 /// Part of the first hash, so that another format starts differently.
@@ -13,7 +15,8 @@ pub struct Head {
     pub hash: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Link {
     pub number: u64,
     pub body: String,

@@ -11,6 +11,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use tokio_util::sync::CancellationToken;
 
+use crate::budget;
 use crate::config::environment::Environment;
 use crate::config::{Config, Flags};
 use crate::headless::HeadlessPrompt;
@@ -34,7 +35,9 @@ mod permissions;
 mod piped;
 mod prompt;
 mod replay;
+mod report;
 mod run;
+mod schema;
 mod scripts;
 mod serve;
 mod sessions;
@@ -136,6 +139,9 @@ struct LimitFlags {
     /// End the turn once its model requests have used more tokens, input and output together [with -p]
     #[arg(long, value_name = "N")]
     max_tokens: Option<u64>,
+    /// End the turn once its model requests have cost more US dollars, as far as prices are known [with -p]
+    #[arg(long, value_name = "USD", value_parser = dollars)]
+    max_cost: Option<f64>,
     /// End the turn after this number of seconds [with -p]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
@@ -146,9 +152,16 @@ struct LimitFlags {
 
 impl LimitFlags {
     fn is_empty(self) -> bool {
-        let Self { max_steps, max_tokens, timeout, require_checks } = self;
-        max_steps.is_none() && max_tokens.is_none() && timeout.is_none() && !require_checks
+        let Self { max_steps, max_tokens, max_cost, timeout, require_checks } = self;
+        let limits_turn = max_tokens.is_some() || max_cost.is_some() || timeout.is_some();
+        max_steps.is_none() && !limits_turn && !require_checks
     }
+}
+
+fn dollars(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| format!("{text:?} is no number of US dollars"))?;
+    let is_amount = budget::micro_dollars(number).is_some_and(|amount| amount > 0);
+    if is_amount { Ok(number) } else { Err("the cost must be more than 0".into()) }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -186,6 +199,8 @@ enum CliCommand {
     /// List, show, export and delete sessions, change their mode, and undo turns
     #[command(subcommand)]
     Sessions(sessions::SessionsCommand),
+    /// Write a session as one page of HTML: modes, turns, calls with their decisions, changes and tokens
+    Report(report::ReportArguments),
     /// Check the session store, save what can be read of a damaged one, or set it aside
     #[command(subcommand, after_help = STORE_CODES, arg = unused::argument("cwd"))]
     Store(store::StoreAction),
@@ -207,7 +222,7 @@ enum CliCommand {
     #[command(after_help = MODE_CODES, args = [unused::argument("cwd"), unused::argument("store")])]
     Mode(mode::ModeArguments),
     /// Verify a session's audit log and that each call was allowed
-    #[command(after_help = AUDIT_CODES, arg = unused::argument("cwd"))]
+    #[command(after_help = AUDIT_CODES)]
     Audit(audit::AuditArguments),
     /// Check settings, keys, the session store, the kernel and commands
     #[command(after_help = DOCTOR_CODES)]
@@ -215,6 +230,9 @@ enum CliCommand {
     /// Play scripts to a client: for developers of ACP clients, who need an agent with exact behaviour
     #[command(subcommand)]
     Scripts(scripts::ScriptsCommand),
+    /// Print a JSON Schema of a file or of an output
+    #[command(args = [unused::argument("cwd"), unused::argument("store")])]
+    Schema(schema::SchemaArguments),
     /// Print the completion script of a shell: modegate completions bash > ~/.local/share/bash-completion/completions/modegate
     #[command(args = [unused::argument("cwd"), unused::argument("store")])]
     Completions {
@@ -277,7 +295,7 @@ fn with_mode_tip(mut error: clap::Error) -> clap::Error {
     error
 }
 
-const EXIT_CODES: &str = "Exit codes with -p: 0 done, 1 error, 2 usage, 3 denied (in plan: an empty answer), 4 step limit, 5 token limit, 6 timeout, 7 repeated calls, 8 checks failed, 130 interrupted";
+const EXIT_CODES: &str = "Exit codes with -p: 0 done, 1 error, 2 usage, 3 denied (in plan: an empty answer), 4 step limit, 5 token limit, 6 timeout, 7 repeated calls, 8 checks failed, 9 a budget, 130 interrupted";
 
 const FILE_CODES: &str = "Exit codes: 0 done, 1 error or a file that cannot be used, 2 usage";
 
@@ -350,6 +368,7 @@ where
         }
         Some(CliCommand::Completions { shell }) => return generated::completions(shell, output),
         Some(CliCommand::Man) => return generated::man(output),
+        Some(CliCommand::Schema(arguments)) => return schema::run(&arguments, output),
         rest => cli.command = rest,
     }
     let mut flags = take_flags(&mut cli);
@@ -370,6 +389,7 @@ where
             return mcp::run(action, &flags, &environment, CliStreams { input, input_kind, output, errors })
                 .await;
         }
+        Some(CliCommand::Report(asked)) => return report::run(asked, &flags, &environment, output).await,
         Some(CliCommand::Audit(asked)) => return audit::run(asked, &flags, &environment, output).await,
         Some(CliCommand::Permissions(ask)) => return permissions::run(ask, &flags, &environment, output),
         Some(CliCommand::Policy(ask)) => return managed_policy::run(ask, &flags, &environment, output).await,
@@ -390,7 +410,11 @@ where
             }
         }
         Some(
-            CliCommand::Replay(_) | CliCommand::Setup(_) | CliCommand::Completions { .. } | CliCommand::Man,
+            CliCommand::Replay(_)
+            | CliCommand::Setup(_)
+            | CliCommand::Completions { .. }
+            | CliCommand::Man
+            | CliCommand::Schema(_),
         )
         | None => {}
     }

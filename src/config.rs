@@ -1,15 +1,14 @@
 //! Combines flags, environment and the user's files into a validated [`Config`].
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use secrecy::ExposeSecret;
 use tokio::sync::mpsc;
 
 use crate::agent::{First, HostSettings, ModelCatalogLoader};
+use crate::budget::Budgets;
 use crate::busy;
 use crate::client::ClientCapabilities;
 use crate::conversation::system_prompt::Sources;
@@ -25,6 +24,7 @@ use crate::model::catalog::{OFFLINE, SCRIPTED};
 use crate::model::router::{Remote, Router};
 use crate::model::scripted::Scripted;
 use crate::model::{Model, ModelId};
+use crate::otlp::Telemetry;
 use crate::own_files::OwnFiles;
 use crate::permission::compare;
 use crate::platform::files::real_path;
@@ -32,20 +32,27 @@ use crate::policy::Layers;
 use crate::process::shell::Shell;
 use crate::session::IDLE_TIMEOUT;
 use crate::session::{ExitSettings, OptionalUpdates, SessionContext};
+use crate::signing::SigningKey;
 use crate::store::memories::StoredMemories;
 use crate::store::retention::Retention;
 use crate::store::{Store, StoreLocation, Sync};
-use crate::tool::mcp::Logins;
 use crate::tool::web::fetch::FetchLimits;
 use crate::tool::{DiskTexts, Toolset};
 use crate::transcript::launch_options::{LaunchOptions, StoreKind};
 use crate::transcript::lockstep::Determinism;
 use connections::Connections;
 use environment::Environment;
+use evidence_key::EvidenceSettings;
 use policies::Policies;
 use providers::Providers;
 use session_policy::{check_store, policy_of, write_folders};
+use telemetry::TelemetryConfig;
 use user_file::UnrecordedChanges;
+
+pub use places::{
+    find_store, logins, provider_variables, real_working_folder, replay_places, scratch_folder,
+    working_folder,
+};
 
 pub mod agent_checks;
 pub mod commands;
@@ -53,14 +60,17 @@ mod connections;
 pub mod doctor_checks;
 mod embedded;
 pub mod environment;
+pub mod evidence_key;
 pub mod managed_file;
 pub mod online;
+mod places;
 pub mod policies;
 mod project;
 pub mod providers;
 pub mod servers;
 pub mod session_policy;
 mod skill_files;
+mod telemetry;
 mod user_commands;
 pub mod user_file;
 
@@ -109,6 +119,7 @@ pub struct Config {
     pub cwd: PathBuf,
     pub eof_grace: Duration,
     pub require_checks: bool,
+    pub budgets: Budgets,
     deterministic: bool,
     exits: ExitSettings,
     steering: Option<bool>,
@@ -127,9 +138,12 @@ pub struct Config {
     sync: Sync,
     retention: Retention,
     unrecorded_changes: Option<UnrecordedChanges>,
+    evidence: EvidenceSettings,
+    signer: Option<SigningKey>,
     shell: Shell,
     fetch_client: Arc<FetchClient>,
     connections: Connections,
+    telemetry: TelemetryConfig,
     wrapped: Option<(String, ExternalAgentDefinition)>,
 }
 
@@ -147,18 +161,25 @@ pub struct Runtime {
     pub host: HostSettings,
     pub determinism: Option<Determinism>,
     pub retention: Retention,
+    /// `None` while telemetry is off.
+    pub telemetry: Option<Telemetry>,
 }
 
 impl Config {
     pub fn new(flags: &Flags, environment: Environment) -> anyhow::Result<Self> {
-        let config = Self::without_store(flags, environment)?;
+        let mut config = Self::without_store(flags, environment)?;
+        // Neither a deterministic run nor a script uses the user's files.
+        if !config.deterministic && !config.is_embedded {
+            config.signer = evidence_key::for_signing(&config.evidence, &config.environment)?;
+        }
         if let (Some(_), StoreLocation::File(path)) = (&flags.store, &config.store) {
             Store::create_or_open(path).with_context(|| format!("--store {}", path.display()))?;
         }
         Ok(config)
     }
 
-    /// As [`Self::new`], but does not try to open the store, which could create or migrate it.
+    /// As [`Self::new`], but does not try to open the store, which could create or migrate it, and neither reads nor
+    /// creates the key that signs.
     fn without_store(flags: &Flags, mut environment: Environment) -> anyhow::Result<Self> {
         let eof_grace = Duration::try_from_secs_f64(flags.eof_grace.unwrap_or(1.0)).context("--eof-grace")?;
         let model_name = flags.model.as_deref().or(environment.model.as_deref());
@@ -173,17 +194,25 @@ impl Config {
             }
             _ => providers::load(&environment, requested.as_ref())?,
         };
+        let budgets = file.to_budgets()?;
         let commands = file.shell.unwrap_or_default();
         if let Some(obsolete) = commands.obsolete() {
             tracing::warn!("{obsolete}");
         }
         let fetch_client = Arc::new(file.fetch.unwrap_or_default().to_fetch_client()?);
         let connections = Connections::new(&file.network.unwrap_or_default(), &environment)?;
+        let keys = file.providers.values().filter_map(|settings| settings.api_key.clone());
+        let managed = managed_file::limits_everywhere();
+        let telemetry =
+            TelemetryConfig::new(managed.telemetry.as_ref(), file.telemetry.as_ref(), &environment)?;
+        let telemetry = telemetry.with_secrets(keys);
         let is_without_data_folder = environment.data_folder.is_none();
         // A deterministic run gives the same bytes each time, so it neither reads nor writes the user's store.
         let default_store = if flags.deterministic { Some("memory") } else { None };
-        let store = location(flags.store.as_deref().or(default_store), &environment)?;
-        environment.protect(store.files().into_iter().chain(flags.record.clone()));
+        let store = places::location(flags.store.as_deref().or(default_store), &environment)?;
+        let evidence = file.evidence.unwrap_or_default();
+        let key_file = evidence_key::place(&evidence, &environment);
+        environment.protect(store.files().into_iter().chain(flags.record.clone()).chain(key_file));
         let shell = commands::shell(&environment, &commands)?;
         let cwd = working_folder(flags)?;
         let policies = Policies::new(&environment, file.tool_list, flags.deterministic)
@@ -232,6 +261,7 @@ impl Config {
             exits: ExitSettings { is_off: flags.no_exit, reading_time, accepts_all: flags.accept_all },
             steering: file.steering,
             require_checks: file.require_checks.unwrap_or_default(),
+            budgets,
             first: First { mode, agent },
             cwd,
             eof_grace,
@@ -254,9 +284,12 @@ impl Config {
             sync: store_settings.sync,
             retention: store_settings.retention(),
             unrecorded_changes: store_settings.unrecorded_changes,
+            evidence,
+            signer: None,
             shell,
             fetch_client,
             connections,
+            telemetry,
         })
     }
 
@@ -333,6 +366,7 @@ impl Config {
         let data_folder = self.environment.data_folder.as_deref();
         let data_folder = data_folder.filter(|folder| folder.is_absolute() && !self.deterministic);
         let file_locks = data_folder.map(FileLocks::in_folder).unwrap_or_default();
+        let telemetry = self.telemetry.start(&store, &self.connections.http());
         let context = SessionContext {
             modes: Arc::new(Modes::built_in()),
             rules: Arc::default(),
@@ -347,8 +381,10 @@ impl Config {
             ends_with_turn: false,
             requires_checks: false,
             max_steps: None,
+            budgets: Arc::new(self.budgets),
             fallback_ceiling: None,
             exits: self.exits,
+            signer: self.signer.map(Arc::new),
             refuses_unrecorded: self.unrecorded_changes == Some(UnrecordedChanges::Refuse),
             // In a replay, it depends on time whether a prompt joins a turn.
             steering: self.steering.unwrap_or(!self.deterministic),
@@ -365,6 +401,7 @@ impl Config {
             sources: Arc::new(sources),
             client_prompt: None,
             store,
+            traced: telemetry.as_ref().map(telemetry::traced),
             disk_texts: DiskTexts::default(),
             file_locks,
             own_files: OwnFiles::new(&self.environment.user.own, &self.environment.user.private),
@@ -389,71 +426,7 @@ impl Config {
         };
         let (host, retention) =
             (HostSettings { policy, load_models, binary, wrapped: wrapped_agent }, self.retention);
-        Ok(Runtime { context, host, determinism, retention })
-    }
-}
-
-/// Returns this program, and a scratch folder for replays, one per process to avoid collisions.
-pub fn replay_places() -> anyhow::Result<(PathBuf, PathBuf)> {
-    let binary = std::env::current_exe().context("finding this binary")?;
-    let temporary = real_path(std::env::temp_dir()).context("finding the folder for temporary files")?;
-    Ok((binary, temporary.join(format!("modegate-replay-{}", std::process::id()))))
-}
-
-/// The provider keys that [`Environment::take`] removed, as variables for a child process.
-pub fn provider_variables(environment: &Environment) -> Vec<(String, OsString)> {
-    environment.keys().map(|(name, key)| (name, key.expose_secret().into())).collect()
-}
-
-pub fn working_folder(flags: &Flags) -> anyhow::Result<PathBuf> {
-    let here = std::env::current_dir().context("the current directory")?;
-    Ok(flags.cwd.as_ref().map_or(here.clone(), |cwd| here.join(cwd)))
-}
-
-/// The logins at MCP servers, beside the keys of model providers.
-pub fn logins(environment: &Environment) -> Logins {
-    let folder = environment.config_folder.as_ref().map(|folder| folder.join("mcp-logins"));
-    folder.map(Logins::new).unwrap_or_default()
-}
-
-/// Returns the working folder without links and `..`.
-pub fn real_working_folder(flags: &Flags) -> anyhow::Result<PathBuf> {
-    let cwd = working_folder(flags)?;
-    real_path(&cwd).with_context(|| format!("the working folder {}", cwd.display()))
-}
-
-/// Returns the store's file, and whether it exists.
-pub fn find_store(flags: &Flags, environment: &Environment) -> anyhow::Result<(PathBuf, bool)> {
-    match location(flags.store.as_deref(), environment)? {
-        StoreLocation::File(path) => {
-            let exists = path.try_exists();
-            let exists = exists.with_context(|| format!("the store {} cannot be read", path.display()))?;
-            Ok((path, exists))
-        }
-        StoreLocation::Memory if flags.store.is_none() => {
-            bail!("there is no session store, because there is no home directory: name a file with --store")
-        }
-        StoreLocation::Memory | StoreLocation::Reading(_) => {
-            bail!("there is no session store on disk: sessions are in memory only")
-        }
-    }
-}
-
-pub fn scratch_folder(environment: &Environment) -> anyhow::Result<PathBuf> {
-    let folder = environment.user.temporary.join(format!("modegate-doctor-{}", std::process::id()));
-    std::fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
-    Ok(real_path(folder)?)
-}
-
-fn location(store: Option<&str>, environment: &Environment) -> anyhow::Result<StoreLocation> {
-    match store {
-        Some("memory") => Ok(StoreLocation::Memory),
-        Some("") => bail!("--store: give a path, or memory"),
-        Some(path) => Ok(StoreLocation::File(path.into())),
-        None => Ok(environment
-            .data_folder
-            .as_ref()
-            .map_or(StoreLocation::Memory, |folder| StoreLocation::File(folder.join("modegate.db")))),
+        Ok(Runtime { context, host, determinism, retention, telemetry })
     }
 }
 

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::acp::{ContentBlock, NewSessionRequest, SessionId, SessionModeId, StopReason};
 use crate::agent::Agent;
+use crate::budget::{self, BudgetUse, Figure, Period};
 use crate::client::{ClientEnd, ClientError, ClientRequest, Outgoing};
 use crate::model::catalog::REMEDY;
 use crate::session::{EndReason, LastTurn, PromptEnd, PromptOptions, SessionHandle, SessionSnapshot};
@@ -37,15 +38,22 @@ pub enum HeadlessOutcome {
     Looping,
     /// The turn reached `--max-steps`, or the limit of the mode.
     StepLimit,
+    /// The turn used more tokens than its budget.
     TokenLimit,
+    /// The turn took longer than its budget.
     TimedOut,
+    /// The turn cost more than its budget, or that of the session or the day is used up.
+    BudgetExceeded,
     Interrupted,
 }
 
+/// Limits that were given as options. The session enforces them as budgets of the turn.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HeadlessLimits {
     /// Input and output tokens of all model requests together. The reply that exceeds it is the last one.
     pub max_tokens: Option<u64>,
+    /// In US dollars.
+    pub max_cost: Option<f64>,
     pub timeout: Option<Duration>,
 }
 
@@ -126,6 +134,7 @@ pub async fn run(
         message_start: 0,
         plan: None,
         tokens: TokenCount::default(),
+        exceeded: None,
         cost: None,
         start: Instant::now(),
     };
@@ -147,7 +156,7 @@ pub async fn run(
     if let Some(warning) = &view.warning {
         writeln!(view.progress, "modegate: {warning}")?;
     }
-    let (stopped, exceeded) = turn(&handle, &mut end, job.prompt, job.limits, &mut view, &stop).await?;
+    let stopped = turn(&handle, &mut end, job.prompt, &mut view, &stop).await?;
     let (ended, head, command) = match stopped {
         Ok(PromptEnd { reason, head, command, .. }) => (Ok(reason), head, command),
         Err(error) => (Err(error), None, None),
@@ -160,19 +169,20 @@ pub async fn run(
         view.answer_command(&command.answer)?;
     }
     let last_turn = handle.last_turn().await.unwrap_or_default();
-    let limit = match (exceeded, &stopped) {
-        // The turn may have ended before it was cancelled.
-        (Some(limit), Ok(StopReason::Cancelled)) => Some(limit),
-        (_, Ok(StopReason::MaxTurnRequests)) => Some(HeadlessOutcome::StepLimit),
-        _ => None,
-    };
     let has_failed = command.map(|command| command.has_failed);
-    let (outcome, error) = match limit {
-        Some(limit) => (limit, Some(limit_text(limit, &job.limits, &view.tokens, last_turn.steps))),
-        None => outcome(&ended, has_failed, &last_turn.failed_checks, &view),
+    let (outcome, error) = match &ended {
+        Ok(EndReason::BudgetExceeded(exceeded)) => {
+            (budget_outcome(exceeded), Some(budget_text(exceeded, &job.limits)))
+        }
+        Ok(EndReason::Stop(StopReason::MaxTurnRequests)) => {
+            let requests = text::counted(last_turn.steps, "model request", "model requests");
+            (HeadlessOutcome::StepLimit, Some(format!("the turn reached its limit of {requests}")))
+        }
+        _ => outcome(&ended, has_failed, &last_turn.failed_checks, &view),
     };
     view.tell_of_jobs(&last_turn.running_jobs);
     let (outcome, error) = if_recorded((outcome, error), &last_turn);
+    view.exceeded = ended.ok().and_then(EndReason::exceeded_budget);
     view.finish(stopped.ok(), error.as_deref(), &last_turn)?;
     agent.close().await;
     if let Some(head) = head {
@@ -244,56 +254,53 @@ fn model_warning(
     }
 }
 
-/// Runs the turn. Also returns the limit that it exceeded, if any.
+/// Runs the turn.
 async fn turn<O: Write, P: Write>(
     handle: &SessionHandle,
     end: &mut ClientEnd,
     prompt: HeadlessPrompt,
-    HeadlessLimits { max_tokens, timeout }: HeadlessLimits,
     view: &mut View<'_, O, P>,
     stop: &CancellationToken,
-) -> std::io::Result<(Result<PromptEnd, String>, Option<HeadlessOutcome>)> {
-    let (cancel, mut exceeded) = (stop.child_token(), None);
+) -> std::io::Result<Result<PromptEnd, String>> {
     let (blocks, options) = prompt.into_blocks();
-    let turn = handle.prompt(blocks, options, cancel.clone());
-    let timer = async {
-        match timeout {
-            Some(timeout) => tokio::time::sleep(timeout).await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::pin!(turn, timer);
+    let turn = handle.prompt(blocks, options, stop.child_token());
+    tokio::pin!(turn);
     loop {
         tokio::select! {
             biased;
             Some(message) = end.recv() => take(view, message, handle).await?,
-            stopped = &mut turn => return Ok((stopped.map_err(|error| error.to_string()), exceeded)),
-            () = &mut timer, if exceeded.is_none() => exceeded = Some(HeadlessOutcome::TimedOut),
-        }
-        if exceeded.is_none() && max_tokens.is_some_and(|max| view.tokens.total() > max) {
-            exceeded = Some(HeadlessOutcome::TokenLimit);
-        }
-        if exceeded.is_some() {
-            cancel.cancel();
+            stopped = &mut turn => return Ok(stopped.map_err(|error| error.to_string())),
         }
     }
 }
 
-fn limit_text(limit: HeadlessOutcome, limits: &HeadlessLimits, tokens: &TokenCount, steps: u32) -> String {
-    match limit {
-        HeadlessOutcome::TokenLimit => format!(
-            "the run used {} tokens, more than --max-tokens {}",
-            tokens.total(),
-            limits.max_tokens.unwrap_or_default()
-        ),
-        HeadlessOutcome::TimedOut => {
-            format!("the run took longer than --timeout {}", limits.timeout.unwrap_or_default().as_secs_f64())
-        }
-        _ => format!(
-            "the turn reached its limit of {}",
-            text::counted(steps, "model request", "model requests")
-        ),
+fn budget_outcome(exceeded: &BudgetUse) -> HeadlessOutcome {
+    match (exceeded.period, exceeded.figure) {
+        (Period::Turn, Figure::Tokens) => HeadlessOutcome::TokenLimit,
+        (Period::Turn, Figure::Time) => HeadlessOutcome::TimedOut,
+        (Period::Turn, Figure::Cost) | (Period::Session | Period::Day, _) => HeadlessOutcome::BudgetExceeded,
     }
+}
+
+/// Names the option, if it set the limit.
+fn budget_text(exceeded: &BudgetUse, flags: &HeadlessLimits) -> String {
+    let BudgetUse { limit, spent, .. } = *exceeded;
+    let of_option = match (exceeded.period, exceeded.figure) {
+        (Period::Turn, Figure::Tokens) => flags
+            .max_tokens
+            .filter(|max| *max == limit)
+            .map(|max| format!("the run used {spent} tokens, more than --max-tokens {max}")),
+        (Period::Turn, Figure::Cost) => flags
+            .max_cost
+            .filter(|max| budget::micro_dollars(*max) == Some(limit))
+            .map(|max| format!("the run cost ${}, more than --max-cost {max}", budget::dollars(spent))),
+        (Period::Turn, Figure::Time) => flags
+            .timeout
+            .filter(|timeout| timeout.as_millis() == u128::from(limit))
+            .map(|timeout| format!("the run took longer than --timeout {}", timeout.as_secs_f64())),
+        (Period::Session | Period::Day, _) => None,
+    };
+    of_option.unwrap_or_else(|| exceeded.reason())
 }
 
 /// Returns the outcome, and an error unless it is [`Outcome::Done`]. `has_failed` is about a slash command;

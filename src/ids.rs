@@ -39,10 +39,57 @@ impl Source {
         }
     }
 
+    /// The local day. In a counted source the zone is UTC, and asking does not advance the clock.
+    pub fn today(&self) -> LocalDay {
+        match &self.0 {
+            SourceKind::Real => LocalDay::of(jiff::Timestamp::now(), jiff::tz::TimeZone::system()),
+            SourceKind::Counted { ticks, .. } => {
+                let now = jiff::Timestamp::from_millisecond(ticks.load(Ordering::Relaxed));
+                LocalDay::of(now.unwrap_or_default(), jiff::tz::TimeZone::UTC)
+            }
+        }
+    }
+
+    /// Moves the clock of a counted source forward. A real clock stays as it is.
+    pub fn advance(&self, ms: i64) {
+        if let SourceKind::Counted { ticks, .. } = &self.0 {
+            ticks.fetch_add(ms, Ordering::Relaxed);
+        }
+    }
+
+    /// In microseconds. The counted clock does not advance.
+    pub fn now_us(&self) -> i64 {
+        match &self.0 {
+            SourceKind::Real => jiff::Timestamp::now().as_microsecond(),
+            SourceKind::Counted { ticks, .. } => ticks.load(Ordering::Relaxed) * 1000,
+        }
+    }
+
     pub fn now_ms(&self) -> i64 {
         match &self.0 {
             SourceKind::Real => jiff::Timestamp::now().as_millisecond(),
             SourceKind::Counted { ticks, .. } => ticks.fetch_add(1, Ordering::Relaxed) + 1,
+        }
+    }
+}
+
+/// A day of the local time zone, which `TZ` or the system names; without one, of UTC.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalDay {
+    /// As ISO 8601.
+    pub date: String,
+    /// For people: the next midnight, with its offset from UTC.
+    pub ends: String,
+}
+
+impl LocalDay {
+    fn of(now: jiff::Timestamp, zone: jiff::tz::TimeZone) -> Self {
+        let now = now.to_zoned(zone);
+        // The last day that the library knows has no end.
+        let midnight = now.tomorrow().and_then(|tomorrow| tomorrow.start_of_day());
+        Self {
+            date: now.date().to_string(),
+            ends: midnight.unwrap_or(now).strftime("%F %H:%M %:z").to_string(),
         }
     }
 }
@@ -114,6 +161,21 @@ mod tests {
         assert!(one != other && one.len() == 32 && one.starts_with("000000000000"), "{one} {other}");
         assert!(unique_at(1) > one, "the control");
         assert_eq!(time_iso(i64::MAX), i64::MAX.to_string());
+    }
+
+    #[test]
+    fn day_ends_at_the_midnight_of_its_zone() {
+        let at = |text: &str| text.parse::<jiff::Timestamp>().unwrap();
+        let berlin = jiff::tz::TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
+        for (now, zone, date, ends) in [
+            ("2026-11-27T22:59:59Z", &berlin, "2026-11-27", "2026-11-28 00:00 +01:00"),
+            ("2026-11-27T23:00:00Z", &berlin, "2026-11-28", "2026-11-29 00:00 +01:00"),
+            ("2026-11-27T23:00:00Z", &jiff::tz::TimeZone::UTC, "2026-11-27", "2026-11-28 00:00 +00:00"),
+            ("2026-10-24T22:30:00Z", &berlin, "2026-10-25", "2026-10-26 00:00 +01:00"),
+        ] {
+            let day = LocalDay::of(at(now), zone.clone());
+            assert_eq!((day.date.as_str(), day.ends.as_str()), (date, ends), "{now}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::acp::{McpServer, SessionId, SessionModeId};
 use crate::agents::{AgentRegistry, AgentSpec};
+use crate::budget::Budgets;
 use crate::checks::Check;
 use crate::client::ClientCapabilities;
 pub use crate::conversation::acp_updates::OptionalUpdates;
@@ -20,6 +21,7 @@ use crate::model::catalog::ModelCatalog;
 use crate::model::{Model, ModelId};
 use crate::own_files::OwnFiles;
 use crate::permission::rules::Rules;
+use crate::signing::SigningKey;
 use crate::skill::Skills;
 use crate::store::Store;
 use crate::store::sessions::StoredSession;
@@ -33,7 +35,9 @@ pub use mode::ancestry::Ancestry;
 pub use mode::effect::{HEAD_META, ModeEffect, head_meta, valid_modes};
 pub use prompt_end::{CommandEnd, EndReason, PromptEnd};
 pub use session_snapshot::SessionSnapshot;
+pub use spending::TurnSpent;
 pub use subagent::subagents::IDLE_TIMEOUT;
+pub use trace::{Recorded, Traced};
 
 use options::ModelSelection;
 
@@ -50,7 +54,10 @@ pub mod options;
 mod prompt_end;
 mod servers;
 mod session_snapshot;
+mod spending;
 mod subagent;
+mod tally;
+mod trace;
 mod turn;
 
 /// Maximum wait for ended calls. The answer lists calls that take longer.
@@ -89,6 +96,7 @@ pub struct SessionContext {
     pub requires_checks: bool,
     /// Limits each turn further than its mode does.
     pub max_steps: Option<u32>,
+    pub budgets: Arc<Budgets>,
     /// Ceiling that applies because a policy file cannot be used.
     pub fallback_ceiling: Option<Arc<Mode>>,
     pub tools: Toolset,
@@ -100,6 +108,10 @@ pub struct SessionContext {
     /// `None` if the client sent none when it opened the session.
     pub client_prompt: Option<Arc<ClientPrompt>>,
     pub store: Store,
+    /// Signs the heads of the sessions' chains. `None` without a key.
+    pub signer: Option<Arc<SigningKey>>,
+    /// `None` while telemetry is off.
+    pub traced: Option<Traced>,
     /// Shared with all other sessions of this user.
     pub file_locks: FileLocks,
     /// Files that no tool changes.

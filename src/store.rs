@@ -31,6 +31,7 @@ pub mod log;
 pub mod memories;
 mod migrations;
 pub mod mode_table;
+pub mod outbox;
 mod owner;
 mod queries;
 mod reader;
@@ -39,6 +40,7 @@ pub mod retention;
 mod row;
 pub mod salvage;
 pub mod sessions;
+pub mod spending;
 mod sql;
 mod writer;
 

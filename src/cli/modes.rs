@@ -431,7 +431,10 @@ async fn show_log(
         return Ok(ExitCode::SUCCESS);
     }
     let session = match session {
-        Some(part) => Some(sessions::find(&sessions::open_to_read(flags, environment)?, part).await?.id),
+        Some(part) => {
+            let store = sessions::open_to_read(flags, environment)?;
+            Some(sessions::find(&store, &config::working_folder(flags)?, part).await?.id)
+        }
         None => None,
     };
     let session = session.as_ref().map(|id| &*id.0);

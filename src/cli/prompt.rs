@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -9,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Cli, InputKind, LimitFlags, OutputFormat, UsageError, from_plan, sessions};
 use crate::agent::Agent;
+use crate::budget::{self, Budgets, Figure, Period};
 use crate::client;
 use crate::config::{Config, Flags, HEADLESS_SERVER_TIMEOUT, Runtime};
 use crate::headless::{self, HeadlessFormat, HeadlessJob, HeadlessOutcome, HeadlessPrompt, StoredTarget};
@@ -53,7 +55,7 @@ pub(super) fn prepare(
         }
         Some(prompt) if prompt.trim().is_empty() => "the prompt is empty",
         None if !cli.limits.is_empty() => {
-            "--max-steps, --max-tokens, --timeout and --require-checks are for -p"
+            "--max-steps, --max-tokens, --max-cost, --timeout and --require-checks are for -p"
         }
         None if cli.resume_latest || cli.resume.is_some() => {
             "--continue and --resume are for -p; in an editor, open the session there"
@@ -136,9 +138,10 @@ async fn run_prompt<O: Write, E: Write>(
     let requires_checks = needs_checks || config.require_checks;
     let (cwd, first) = (config.cwd.clone(), config.first.clone());
     let runtime = config.without_editor().into_runtime().context("starting the record")?;
-    let Runtime { mut context, host, retention: store_limits, .. } = runtime;
+    let Runtime { mut context, host, retention: store_limits, telemetry, .. } = runtime;
     context.server_timeout = context.server_timeout.map(|_| HEADLESS_SERVER_TIMEOUT);
     context.max_steps = limits.max_steps;
+    context.budgets = Arc::new(with_flags(&context.budgets, limits));
     context.ends_with_turn = true;
     context.requires_checks = requires_checks;
     context.tools = context.tools.without_questions();
@@ -148,7 +151,7 @@ async fn run_prompt<O: Write, E: Write>(
             let agent = host.wrapped.as_ref().map(|agent| agent.id.clone());
             Some(sessions::newest(&context.store, cwd.clone(), agent).await?)
         }
-        Which::Stored(part) => Some(sessions::to_resume(&context.store, &part).await?),
+        Which::Stored(part) => Some(sessions::to_resume(&context.store, &cwd, &part).await?),
     };
     let wanted_mode = first.mode.clone();
     let store = context.store.clone();
@@ -158,7 +161,8 @@ async fn run_prompt<O: Write, E: Write>(
         OutputFormat::Json => HeadlessFormat::Json,
         OutputFormat::StreamJson => HeadlessFormat::StreamJson,
     };
-    let limits = headless::HeadlessLimits { max_tokens: limits.max_tokens, timeout: limits.timeout };
+    let LimitFlags { max_tokens, max_cost, timeout, .. } = limits;
+    let limits = headless::HeadlessLimits { max_tokens, max_cost, timeout };
     let session = stored.map(|id| StoredTarget { id, mode: wanted_mode });
     let job = HeadlessJob {
         cwd: &cwd,
@@ -171,6 +175,11 @@ async fn run_prompt<O: Write, E: Write>(
         is_stored: &|| !store.is_in_memory(),
     };
     let outcome = headless::run(&agent, end, job, output, &mut errors, stop).await?;
+    if let Some(telemetry) = telemetry
+        && let Some(lost) = telemetry.finish().await
+    {
+        writeln!(errors, "modegate: {lost}")?;
+    }
     if !store_limits.is_off() {
         let deletion = retention::apply(&store, store_limits, Source::real().now_ms());
         // Ends in the middle of a step at most, and the next run goes on.
@@ -187,6 +196,18 @@ async fn run_prompt<O: Write, E: Write>(
         HeadlessOutcome::TimedOut => 6,
         HeadlessOutcome::Looping => 7,
         HeadlessOutcome::ChecksFailed => 8,
+        HeadlessOutcome::BudgetExceeded => 9,
         HeadlessOutcome::Interrupted => 130,
     }))
+}
+
+/// The flags limit each turn. The stricter of a flag and a budget counts.
+fn with_flags(budgets: &Budgets, flags: LimitFlags) -> Budgets {
+    let LimitFlags { max_tokens, max_cost, timeout, .. } = flags;
+    let mut budgets = budgets.clone();
+    let milliseconds = timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
+    budgets.limits.limit(Period::Turn, Figure::Tokens, max_tokens);
+    budgets.limits.limit(Period::Turn, Figure::Cost, max_cost.and_then(budget::micro_dollars));
+    budgets.limits.limit(Period::Turn, Figure::Time, milliseconds);
+    budgets
 }

@@ -12,6 +12,7 @@ use crate::agent::Agent;
 use crate::client;
 use crate::config::{Config, Runtime};
 use crate::ids::Source;
+use crate::otlp::Telemetry;
 use crate::rpc::{self, RpcServer};
 use crate::store::retention;
 use crate::transcript::{lockstep, recorder};
@@ -46,7 +47,7 @@ where
             .with_context(|| format!("--record {}", path.display()))?;
     }
     let (first, grace) = (config.first.clone(), config.eof_grace);
-    let Runtime { context, host, determinism, retention: limits } =
+    let Runtime { context, host, determinism, retention: limits, telemetry } =
         config.into_runtime().context("starting the record")?;
     if determinism.is_none() && !context.store.is_in_memory() {
         tokio::spawn(retention::apply_while_idle(context.store.clone(), limits, || Source::real().now_ms()));
@@ -56,5 +57,17 @@ where
     }
     let agent = Arc::new(Agent::new(context, host, client.clone(), first));
     rpc::serve(RpcServer { transport, agent, client, outgoing: end }, grace, stop).await;
+    finish(telemetry).await;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Sends what waits. The client may be gone, so the log gets what is lost.
+async fn finish(telemetry: Option<Telemetry>) {
+    let lost = match telemetry {
+        Some(telemetry) => telemetry.finish().await,
+        None => None,
+    };
+    if let Some(lost) = lost {
+        tracing::error!("{lost}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
@@ -26,12 +26,16 @@ use crate::store::events::StoredEvent;
 use crate::store::sessions::{OldSession, SessionQuery, StoredSession};
 use crate::store::{Store, StoreLocation, retention};
 use crate::text::counted;
+use print::{SessionDetails, SessionOutput};
 
-mod print;
+pub(super) mod print;
 
 const LISTED: usize = 20;
 
 const PAGE: usize = 256;
+
+/// Names the newest session of the working folder.
+const LAST: &str = "last";
 
 const MIN_PART: usize = 6;
 
@@ -54,6 +58,9 @@ pub(super) enum SessionsCommand {
     Show {
         /// Id of the session
         id: String,
+        /// Print a JSON object: the session, and the files that each turn changed
+        #[arg(long)]
+        json: bool,
     },
     /// Print all events of a session
     Export {
@@ -136,7 +143,7 @@ pub(super) async fn run(
             }
             for session in &sessions {
                 if json {
-                    writeln!(output, "{}", print::summary(session))?;
+                    writeln!(output, "{}", serde_json::to_string(&SessionOutput::new(session))?)?;
                 } else {
                     print::line(session, all, &mut output)?;
                 }
@@ -145,14 +152,19 @@ pub(super) async fn run(
                 writeln!(errors, "modegate: {more} more; `--limit N` lists them")?;
             }
         }
-        SessionsCommand::Show { id } => {
+        SessionsCommand::Show { id, json } => {
             let store = open_to_read(flags, &environment)?;
-            let mut session = find(&store, &id).await?;
+            let mut session = find(&store, &config::working_folder(flags)?, &id).await?;
             read_modes(std::slice::from_mut(&mut session), flags, &environment);
+            if json {
+                let details = SessionDetails::new(&session, store.changes(&session.id).await?);
+                writeln!(output, "{}", serde_json::to_string(&details)?)?;
+                return Ok(ExitCode::SUCCESS);
+            }
             print::head(&session, &mut output)?;
             let mut changes = store.changes(&session.id).await?;
             let mut turn = 0;
-            each_event(&store, &session, |stored| {
+            each_event(&store, &session.id, |stored| {
                 if stored.turn != turn {
                     print::changed(changes.remove(&turn), &session.cwd, &mut output)?;
                     turn = stored.turn;
@@ -164,14 +176,14 @@ pub(super) async fn run(
         }
         SessionsCommand::Export { id, format, output: file } => {
             let store = open_to_read(flags, &environment)?;
-            let mut session = find(&store, &id).await?;
+            let mut session = find(&store, &config::working_folder(flags)?, &id).await?;
             read_modes(std::slice::from_mut(&mut session), flags, &environment);
             let mut file = file.as_deref().map(new_file).transpose()?;
             let mut output: &mut dyn Write = file.as_mut().map_or(&mut output, |file| file);
             if format == ExportFormat::Markdown {
                 print::title(&session, &mut output)?;
             }
-            each_event(&store, &session, |stored| match format {
+            each_event(&store, &session.id, |stored| match format {
                 ExportFormat::Markdown => print::markdown(stored, &mut output),
                 ExportFormat::Jsonl => print::json_line(stored, &mut output),
             })
@@ -181,7 +193,7 @@ pub(super) async fn run(
         SessionsCommand::Delete { ids } => {
             let store = open(flags, &environment)?;
             for id in ids {
-                let session = find(&store, &id).await?;
+                let session = find(&store, &config::working_folder(flags)?, &id).await?;
                 store.delete_session(&session.id).await.with_context(|| session.id.to_string())?;
                 writeln!(output, "deleted {}", session.id)?;
             }
@@ -208,17 +220,7 @@ pub(super) async fn run(
 
 /// Finds the most recent session that takes prompts.
 pub(super) async fn newest(store: &Store, cwd: PathBuf, agent: Option<String>) -> anyhow::Result<SessionId> {
-    let cwd = real_path(&cwd).unwrap_or(cwd);
-    let mut listing = SessionQuery { cwd: Some(cwd), agent, limit: 1, after: None };
-    let newest = loop {
-        let session = store.sessions(listing.clone()).await?.pop();
-        match session {
-            Some(session) if is_of_program(store, &session).await? => {
-                listing.after = Some((session.updated_at, session.id));
-            }
-            found => break found,
-        }
-    };
+    let newest = newest_with_prompts(store, cwd, agent).await?;
     if let Some(reason) = store.substituted() {
         bail!("there is no session to continue, because {reason}");
     }
@@ -234,10 +236,29 @@ pub(super) async fn newest(store: &Store, cwd: PathBuf, agent: Option<String>) -
     )
 }
 
+/// Sessions of `modegate run` take no prompts.
+async fn newest_with_prompts(
+    store: &Store,
+    cwd: PathBuf,
+    agent: Option<String>,
+) -> anyhow::Result<Option<StoredSession>> {
+    let cwd = real_path(&cwd).unwrap_or(cwd);
+    let mut listing = SessionQuery { cwd: Some(cwd), agent, limit: 1, after: None };
+    loop {
+        let session = store.sessions(listing.clone()).await?.pop();
+        match session {
+            Some(session) if is_of_program(store, &session).await? => {
+                listing.after = Some((session.updated_at, session.id));
+            }
+            found => return Ok(found),
+        }
+    }
+}
+
 /// # Errors
 /// Returns an error if there is no such session, or if it takes no prompts.
-pub(super) async fn to_resume(store: &Store, part: &str) -> anyhow::Result<SessionId> {
-    let session = find(store, part).await?;
+pub(super) async fn to_resume(store: &Store, cwd: &Path, part: &str) -> anyhow::Result<SessionId> {
+    let session = find(store, cwd, part).await?;
     if is_of_program(store, &session).await? {
         bail!(
             "{} is the session of a program of `modegate run`, which takes no prompts; `modegate sessions show {part}` \
@@ -264,7 +285,13 @@ async fn is_of_program(store: &Store, session: &StoredSession) -> anyhow::Result
     }))
 }
 
-pub(super) async fn find(store: &Store, part: &str) -> anyhow::Result<StoredSession> {
+/// `part` is an id, its first or last characters, or `last` for the newest session of the working folder.
+pub(super) async fn find(store: &Store, cwd: &Path, part: &str) -> anyhow::Result<StoredSession> {
+    if part == LAST {
+        let newest = newest_with_prompts(store, cwd.to_owned(), None).await?;
+        return newest
+            .context("there is no session of this directory: `modegate sessions list --all` lists all");
+    }
     if part.len() < MIN_PART {
         bail!("{part:?} is too short: give at least {MIN_PART} characters of the id");
     }
@@ -331,18 +358,33 @@ fn read_modes(sessions: &mut [StoredSession], flags: &Flags, environment: &Envir
 
 async fn each_event(
     store: &Store,
-    session: &StoredSession,
+    session: &SessionId,
     mut show: impl FnMut(&StoredEvent) -> std::io::Result<()>,
 ) -> anyhow::Result<()> {
     let mut from = 0;
     loop {
-        let page = store.events(&session.id, from, PAGE).await?;
+        let page = store.events(session, from, PAGE).await?;
         let Some(last) = page.last() else { return Ok(()) };
         from = last.seq + 1;
         for stored in &page {
             show(stored)?;
         }
     }
+}
+
+pub(super) async fn all_events(store: &Store, session: &SessionId) -> anyhow::Result<Vec<StoredEvent>> {
+    let mut events = Vec::new();
+    let collect = |stored: &StoredEvent| {
+        events.push(stored.clone());
+        Ok(())
+    };
+    each_event(store, session, collect).await?;
+    Ok(events)
+}
+
+/// Returns the events of a session as `modegate sessions export` writes them.
+pub(super) async fn events(store: &Store, session: &SessionId) -> anyhow::Result<Vec<serde_json::Value>> {
+    Ok(all_events(store, session).await?.iter().map(print::event).collect())
 }
 
 /// Without `ask`, there is no question.
@@ -436,7 +478,7 @@ impl OpenedSession {
         // Fail instead of creating a store.
         existing_store(flags, &environment)?;
         let Runtime { context, host, .. } = Config::new(flags, environment)?.into_runtime()?;
-        let id = find(&context.store, part).await?.id;
+        let id = find(&context.store, &config::working_folder(flags)?, part).await?.id;
         let (client, _end) = client::channel();
         let agent = Agent::new(context, host, client, First::default());
         let session = agent.open_stored(&id).await?;
@@ -449,7 +491,7 @@ impl OpenedSession {
     }
 }
 
-pub(super) fn new_file(path: &std::path::Path) -> anyhow::Result<std::fs::File> {
+pub(super) fn new_file(path: &Path) -> anyhow::Result<std::fs::File> {
     create_private_file(path).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => anyhow!("{} exists already: name another file", path.display()),
         _ => anyhow::Error::new(error).context(path.display().to_string()),

@@ -31,7 +31,8 @@ pub(super) fn option_of(cli: &Cli, matches: &ArgMatches) -> Option<String> {
         CliCommand::Store(_) => ("store", &["--store"]),
         CliCommand::Memories(_) => ("memories", &["--cwd", "--store"]),
         CliCommand::Doctor(_) => ("doctor", &["--cwd", "--store"]),
-        CliCommand::Audit(_) => ("audit", &["--store"]),
+        CliCommand::Report(_) => ("report", &["--cwd", "--store"]),
+        CliCommand::Audit(_) => ("audit", &["--cwd", "--store"]),
         CliCommand::Permissions(_) => ("permissions", &["--cwd"]),
         CliCommand::Policy(_) => ("policy", &["--cwd"]),
         CliCommand::Trust { .. } => ("trust", &["--cwd"]),
@@ -41,6 +42,7 @@ pub(super) fn option_of(cli: &Cli, matches: &ArgMatches) -> Option<String> {
         CliCommand::Scripts(_) => ("scripts", &[]),
         CliCommand::Completions { .. } => ("completions", &[]),
         CliCommand::Man => ("man", &[]),
+        CliCommand::Schema(_) => ("schema", &[]),
     };
     let command = Cli::command();
     let given = command.get_arguments().filter(|argument| {

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::environment::Environment;
+use super::evidence_key::{self, EvidenceSettings};
 use super::managed_file::{self, PLACE};
 use super::policies::Policies;
-use super::{Config, Flags, commands, location, real_working_folder, scratch_folder, user_file};
+use super::{Config, Flags, commands, places::location, real_working_folder, scratch_folder, user_file};
 use crate::managed_policy::PolicyState;
 use crate::model::ModelId;
 use crate::model::catalog::PROVIDERS;
@@ -64,11 +65,15 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
         if let Some(small_model) = small_model {
             add("small model", small_model);
         }
+        if let Some(budgets) = budgets(flags, environment) {
+            add("budgets", budgets);
+        }
     }
     if let Some(cwd) = &cwd {
         add("modes", modes(cwd, environment));
     }
     add("store", store(flags, environment));
+    add("audit log", signatures(file.evidence.as_ref(), environment));
     let support = sandbox::support();
     match support.missing() {
         None => add("kernel", CheckState::Fine(support.to_string())),
@@ -135,6 +140,17 @@ fn settings(environment: &Environment, error: Option<&anyhow::Error>) -> CheckSt
     CheckState::Fine(existing.join(", "))
 }
 
+fn signatures(settings: Option<&EvidenceSettings>, environment: &Environment) -> CheckState {
+    match evidence_key::existing(settings.unwrap_or(&EvidenceSettings::default()), environment) {
+        Ok(Some(key)) => CheckState::Fine(format!("signed with {}", key.public())),
+        Ok(None) => CheckState::Note("not signed".into()),
+        Err(error) => CheckState::wrong(
+            format!("{error:#}"),
+            "fix the file, or remove it: the next signature creates a key",
+        ),
+    }
+}
+
 /// The organisation's policy.
 fn managed_policy() -> CheckState {
     match managed_file::read() {
@@ -159,6 +175,23 @@ fn keys(environment: &Environment) -> CheckState {
         return CheckState::Note("none in the environment".into());
     }
     CheckState::Fine(names.join(", "))
+}
+
+/// Returns `None` without budgets.
+fn budgets(flags: &Flags, environment: &Environment) -> Option<CheckState> {
+    let Config { budgets, remote, .. } = Config::without_store(flags, environment.clone()).ok()?;
+    let limits = budgets.limits.to_string();
+    if limits.is_empty() {
+        return None;
+    }
+    let model = remote.catalog.default_model();
+    if budgets.limits.limits_cost() && !budgets.prices.knows(model) {
+        let reason =
+            format!("{limits}; the price of {model} is unknown, so its requests count in tokens and time");
+        return Some(CheckState::wrong(reason, "set its price under `prices` in config.yaml"));
+    }
+    let price = budgets.prices.noted(model).map(|day| format!("; list price of {model} of {day}"));
+    Some(CheckState::Fine(limits + &price.filter(|_| budgets.limits.limits_cost()).unwrap_or_default()))
 }
 
 /// Also returns the small model, if one is set.

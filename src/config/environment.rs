@@ -1,7 +1,7 @@
 //! Reads the process environment once at startup.
 //!
-//! Security: only this module reads the variables with provider keys, and only it removes variables from the
-//! environment.
+//! Security: only this module reads the variables with provider keys and headers of telemetry, and only it removes
+//! variables from the environment.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -12,6 +12,7 @@ use secrecy::SecretString;
 
 use crate::http::network::UserNetwork;
 use crate::model::catalog::PROVIDERS;
+use crate::otlp::settings::{SECRET_VARIABLES, TelemetryVariables, VARIABLES};
 use crate::platform::files::account_home;
 use crate::process::network_variables::NetworkVariables;
 use crate::process::sandbox_paths::{CACHE_VARIABLES, TOOLCHAINS, User};
@@ -59,10 +60,12 @@ pub struct Environment {
     urls: HashMap<&'static str, String>,
     /// Of the variables that name proxies and certificates.
     connections: UserNetwork,
+    /// OpenTelemetry's variables.
+    pub telemetry: TelemetryVariables,
 }
 
 impl Environment {
-    /// Removes the provider keys, so that no child process inherits them. Must run before a second thread
+    /// Removes the provider keys and the headers of telemetry, so that no child process inherits them. Must run before a second thread
     /// exists.
     #[allow(unsafe_code)]
     pub fn take() -> Self {
@@ -77,6 +80,12 @@ impl Environment {
             if let Some(key) = read_variable(name) {
                 keys.insert(*name, SecretString::from(key.trim()));
             }
+            sandbox::wipe_variable(name);
+            // SAFETY: this runs first in `main`, while the process has one thread.
+            unsafe { std::env::remove_var(name) };
+        }
+        let telemetry = TelemetryVariables::new(telemetry_variables());
+        for name in SECRET_VARIABLES {
             sandbox::wipe_variable(name);
             // SAFETY: this runs first in `main`, while the process has one thread.
             unsafe { std::env::remove_var(name) };
@@ -100,6 +109,7 @@ impl Environment {
             keys,
             urls: urls.filter_map(|name| Some((name, read_variable(name)?))).collect(),
             connections: UserNetwork::new(read_variable, None),
+            telemetry,
         }
     }
 
@@ -143,6 +153,11 @@ impl Environment {
     pub fn url(&self, variable: &str) -> Option<&str> {
         self.urls.get(variable).map(String::as_str)
     }
+}
+
+fn telemetry_variables() -> impl Iterator<Item = (&'static str, SecretString)> {
+    let names = VARIABLES.iter().chain(&SECRET_VARIABLES);
+    names.filter_map(|name| Some((*name, SecretString::from(read_variable(name)?))))
 }
 
 fn read_variable(name: &str) -> Option<String> {

@@ -11,12 +11,16 @@ use schemars::JsonSchema;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
+use super::evidence_key::EvidenceSettings;
 use crate::bounded_file;
+use crate::budget::prices::{ModelPrice, Prices};
+use crate::budget::{BudgetSettings, Budgets};
 use crate::http::fetch_client::{AllowedHost, FetchClient};
 use crate::mode::ToolList;
 use crate::model::Effort;
 use crate::model::catalog::{Described, PROVIDERS};
 use crate::model::provider_error::redact;
+use crate::otlp::settings::TelemetrySettings;
 use crate::platform::files::others_rights;
 use crate::process::shell::Sandbox;
 use crate::store::Sync;
@@ -55,6 +59,12 @@ pub struct UserFile {
     /// Session store.
     #[serde(default)]
     pub store: Option<StoreSettings>,
+    /// Signatures of audit logs.
+    #[serde(default)]
+    pub evidence: Option<EvidenceSettings>,
+    /// Export of traces, metrics and the audit log. Read at the start of Modegate.
+    #[serde(default)]
+    pub telemetry: Option<TelemetrySettings>,
     /// The panel of `modegate run`.
     #[serde(default)]
     pub run: Option<RunSettings>,
@@ -63,6 +73,12 @@ pub struct UserFile {
     pub steering: Option<bool>,
     /// Headless runs fail unless the checks in the modes file pass, as with `--require-checks`. Default: false.
     pub require_checks: Option<bool>,
+    /// Budgets of a turn, a session and a day, in tokens, cost and time.
+    #[serde(default)]
+    pub budgets: Option<BudgetSettings>,
+    /// Prices of models, by PROVIDER/NAME or NAME, which replace the list prices that Modegate knows.
+    #[serde(default)]
+    pub prices: BTreeMap<String, ModelPrice>,
     /// Milliseconds in which no person reads a plan: a faster acceptance does not count. With 0 each one counts.
     /// Default: 500.
     pub fast_answer_ms: Option<u64>,
@@ -270,9 +286,13 @@ fn merge(own: UserFile, made: UserFile) -> UserFile {
         tool_list: own.tool_list.or(made.tool_list),
         shell: own.shell.or(made.shell),
         fetch: own.fetch.or(made.fetch),
+        evidence: own.evidence.or(made.evidence),
+        telemetry: own.telemetry.or(made.telemetry),
         run: own.run.or(made.run),
         steering: own.steering.or(made.steering),
         require_checks: own.require_checks.or(made.require_checks),
+        budgets: own.budgets.or(made.budgets),
+        prices: if own.prices.is_empty() { made.prices } else { own.prices },
         fast_answer_ms: own.fast_answer_ms.or(made.fast_answer_ms),
         providers,
     }
@@ -300,6 +320,7 @@ fn read_one(path: &Path) -> anyhow::Result<UserFile> {
     if let Some(unknown) = file.providers.keys().find(|id| !valid.contains(&id.as_str())) {
         bail!("{}: unknown provider {unknown:?}: the providers are {}", path.display(), valid.join(", "));
     }
+    file.to_budgets().with_context(|| path.display().to_string())?;
     for (id, settings) in &file.providers {
         if settings.api_key.is_some() && settings.key_command.is_some() {
             bail!("{}: {id} has both api_key and key_command: keep one", path.display());
@@ -313,7 +334,8 @@ fn read_one(path: &Path) -> anyhow::Result<UserFile> {
         }
         check_url(id, settings.base_url.as_deref()).with_context(|| path.display().to_string())?;
     }
-    if file.providers.values().any(|settings| settings.api_key.is_some()) {
+    let has_headers = file.telemetry.as_ref().is_some_and(|telemetry| telemetry.headers.is_some());
+    if has_headers || file.providers.values().any(|settings| settings.api_key.is_some()) {
         check_private(path)?;
     }
     Ok(file)
@@ -329,7 +351,7 @@ fn check_url(provider: &str, url: Option<&str>) -> anyhow::Result<()> {
     }
 }
 
-fn check_private(path: &Path) -> anyhow::Result<()> {
+pub(super) fn check_private(path: &Path) -> anyhow::Result<()> {
     if let Some(mode) = others_rights(path)? {
         bail!(
             "{} contains a key and is readable by others (mode {mode:o}): run chmod 600 on it",
@@ -340,6 +362,13 @@ fn check_private(path: &Path) -> anyhow::Result<()> {
 }
 
 impl UserFile {
+    /// Returns an error that names the key whose value is no amount.
+    pub fn to_budgets(&self) -> anyhow::Result<Budgets> {
+        let limits = self.budgets.clone().unwrap_or_default().limits().map_err(anyhow::Error::msg)?;
+        let prices = Prices::new(self.prices.clone()).map_err(anyhow::Error::msg)?;
+        Ok(Budgets { limits, prices })
+    }
+
     /// Replaces the key and the address of the provider, and the model.
     pub fn set_provider(&mut self, setup: &Setup) {
         let settings = self.providers.entry(setup.provider.to_owned()).or_default();

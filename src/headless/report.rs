@@ -5,7 +5,9 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use crate::acp::{Cost, StopReason, UsageUpdate};
+use crate::budget::{self, BudgetUse, Figure, Period};
 use crate::conversation::acp_updates::TOKENS_META;
+use crate::session::TurnSpent;
 
 /// Tokens of all model requests of the run, apart from those of sub-agents. `input_tokens` includes the
 /// cached ones.
@@ -29,9 +31,37 @@ impl TokenCount {
         self.cache_write_tokens += count("cacheWrite");
         self.output_tokens += count("output");
     }
+}
 
-    pub(super) fn total(&self) -> u64 {
-        self.input_tokens + self.output_tokens
+/// What the turn has spent, with its sub-agents and summaries.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ReportedBudget {
+    pub tokens: u64,
+    /// `None` if the price of a model is unknown.
+    pub cost_usd: Option<f64>,
+    /// The budget that ended the turn.
+    pub exceeded: Option<ExceededBudget>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ExceededBudget {
+    pub period: Period,
+    pub figure: Figure,
+    /// In tokens, US dollars or minutes.
+    pub limit: f64,
+    pub spent: f64,
+}
+
+impl ReportedBudget {
+    pub(super) fn new(spent: &TurnSpent, exceeded: Option<&BudgetUse>) -> Self {
+        let exceeded = exceeded.map(|used| {
+            let BudgetUse { period, figure, .. } = *used;
+            let (limit, spent) = used.in_units();
+            ExceededBudget { period, figure, limit, spent }
+        });
+        Self { tokens: spent.tokens, cost_usd: spent.micro_dollars.map(budget::dollars), exceeded }
     }
 }
 
@@ -57,6 +87,7 @@ pub(super) struct HeadlessReport<'a> {
     pub steps: u32,
     pub duration_ms: u64,
     pub usage: TokenCount,
+    pub budget: ReportedBudget,
     pub cost: Option<&'a Cost>,
     pub failed_checks: &'a [String],
     pub changed_files: &'a [String],

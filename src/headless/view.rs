@@ -7,11 +7,12 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::denials::{AttemptedCall, Denials};
-use super::report::{HeadlessReport, TokenCount};
+use super::report::{HeadlessReport, ReportedBudget, TokenCount};
 use crate::acp::{
     ContentBlock, Cost, MessageId, RequestPermissionRequest, SessionUpdate, StopReason, ToolCallContent,
     ToolCallId, ToolCallStatus, ToolCallUpdate, ToolKind, Update,
 };
+use crate::budget::BudgetUse;
 use crate::conversation::acp_updates::{CHECK_META, DENIED_META, NOTICE_META};
 use crate::conversation::open_calls::is_end;
 use crate::permission::{Address, AskReason, NO_USER};
@@ -115,6 +116,8 @@ pub(super) struct View<'a, O, P> {
     pub(super) message_start: usize,
     pub(super) plan: Option<String>,
     pub(super) tokens: TokenCount,
+    /// The budget that ended the turn.
+    pub(super) exceeded: Option<BudgetUse>,
     /// Of the session so far, if an external agent reports it.
     pub(super) cost: Option<Cost>,
     pub(super) start: Instant,
@@ -382,6 +385,7 @@ impl<O: Write, P: Write> View<'_, O, P> {
                     steps: *steps,
                     duration_ms: self.start.elapsed().as_millis().try_into().unwrap_or(u64::MAX),
                     usage: self.tokens,
+                    budget: ReportedBudget::new(&last_turn.spent, self.exceeded.as_ref()),
                     cost: self.cost.as_ref(),
                     failed_checks,
                     changed_files,

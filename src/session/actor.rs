@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use futures_util::{FutureExt, StreamExt};
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::mpsc;
 
 use super::due_checks::{CheckMessage, DueChecks};
 use super::event_log::EventLog;
@@ -14,23 +14,23 @@ use super::handle::{Closed, LastTurn, Mail, Prompt, SessionCommand, SessionHandl
 use super::notes::Notes;
 use super::servers::SessionServers;
 use super::session_snapshot::SessionSnapshot;
+use super::spending::Spending;
 use super::{DEADLINE, Origin, SessionContext, SessionInit};
 use crate::client::Client;
 use crate::external_agent::capability::Control;
 use crate::external_agent::requested_call::Readers;
 use crate::external_agent::session::{AgentMessage, ExternalAgentHost, ExternalAgentSession};
 use crate::gate::Gate;
+use crate::model::Usage;
 use crate::session::command::slash_commands;
 use crate::session::history::checkpoint::{Checkpoints, Undoer};
 use crate::session::history::replays::Replays;
 use crate::session::history::restore;
-use crate::session::mode::ancestry::TurnChanges;
 use crate::session::mode::decider::Decider;
 use crate::session::mode::permission_options::PermissionReply;
 use crate::session::mode::policy::Policy;
 use crate::session::mode::switch::Switches;
 use crate::session::subagent::jobs::Jobs;
-use crate::session::subagent::relay::SubagentReport;
 use crate::session::subagent::subagents::{self, Subagents};
 use crate::session::turn::model_request::Requests;
 use crate::session::turn::model_selection::Models;
@@ -43,8 +43,10 @@ use crate::tool::mcp::ServerEvent;
 use crate::tool::web::fetch;
 use crate::tool::{self, ClientIo};
 use crate::workspace::Workspace;
+use event::ActorEvent;
 
 mod control;
+mod event;
 mod turn;
 
 /// Owns the components of a session, and connects them. A field is a component or a channel, never a flag or a
@@ -60,6 +62,7 @@ struct Actor {
     repetition: Repetition,
     switches: Switches,
     turns: Turns,
+    spending: Spending,
     checkpoints: Checkpoints,
     checks: DueChecks,
     jobs: Jobs,
@@ -68,36 +71,6 @@ struct Actor {
     servers: SessionServers,
     replays: Replays,
     mailbox: mpsc::UnboundedReceiver<Mail>,
-}
-
-#[allow(clippy::large_enum_variant, reason = "one at a time, moved once")]
-enum ActorEvent {
-    Command(SessionCommand, Option<OwnedSemaphorePermit>),
-    Close(oneshot::Sender<Closed>),
-    CancelledCommand,
-    /// The last handle is gone.
-    NoHandle,
-    /// The answer to a permission request with this id.
-    Answer(u64, PermissionReply),
-    SwitchAnswer(u64, PermissionReply),
-    Report(SubagentReport),
-    ExternalAgent(AgentMessage),
-    JobEnded(String),
-    Changes(TurnChanges),
-    Turn(TurnEvent),
-    Server(ServerEvent),
-    /// A send permit for the next update of a replay.
-    Replay(OwnedSemaphorePermit),
-}
-
-impl ActorEvent {
-    fn of(mail: Mail) -> Self {
-        match mail.take() {
-            None => Self::CancelledCommand,
-            Some((SessionCommand::Close(done), _)) => Self::Close(done),
-            Some((command, slot)) => Self::Command(command, slot),
-        }
-    }
 }
 
 /// Starts a session. Its task ends when the session is closed or its last handle is dropped.
@@ -146,6 +119,7 @@ impl Actor {
     ) -> Self {
         let SessionInit { id, workspace, mode, unrecorded_modes, agent, ancestry, .. } = init;
         let models = Models::new(&context, &mode, &agent, init.chosen);
+        let spending = Spending::new(&id, &ancestry);
         let client_io = ClientIo::new(client.clone(), id.clone(), context.capabilities);
         let client_io = client_io.with_disk_texts(context.disk_texts.clone());
         let log = EventLog::new(id, client, &context, workspace.cwd());
@@ -173,6 +147,7 @@ impl Actor {
             repetition: Repetition::default(),
             switches: Switches::default(),
             turns: Turns::default(),
+            spending,
             checkpoints,
             checks: DueChecks::default(),
             jobs: Jobs::default(),
@@ -198,6 +173,7 @@ impl Actor {
             Some(id) = self.jobs.next() => ActorEvent::JobEnded(id),
             // Changes of a call are recorded before its end.
             Some(change) = self.checkpoints.next() => ActorEvent::Changes(change),
+            () = self.spending.due() => ActorEvent::BudgetDue,
             event = self.turns.next() => ActorEvent::Turn(event),
             Some(event) = self.servers.next() => ActorEvent::Server(event),
             send_permit = self.replays.send_permit(self.decider.log.client()) => ActorEvent::Replay(send_permit),
@@ -225,6 +201,7 @@ impl Actor {
                 }
                 self.checkpoints.record(turn, changes, &self.decider.policy.ancestry, &mut self.decider.log);
             }
+            ActorEvent::BudgetDue => Box::pin(self.check_budgets()).await,
             ActorEvent::Turn(TurnEvent::Message(message)) => self.turn_message(message).await,
             ActorEvent::Turn(TurnEvent::Over) => Box::pin(self.turn_over()).await,
             ActorEvent::Turn(TurnEvent::Acked) => Box::pin(self.start_next()).await,
@@ -252,11 +229,13 @@ impl Actor {
             Origin::New => restore::record_start(&mut self.decider, &self.workspace),
             Origin::Stored(stored) => {
                 self.decider.log.resume(stored.head.clone());
+                self.spending.restore(&self.decider.log).await?;
                 self.restore(&stored, ModeSource::Load).await?;
             }
             Origin::Copy(stored) => {
                 // The hash chain of the copy starts here.
-                self.decider.log.continue_after(stored.turns);
+                self.decider.log.continue_turns_after(stored.turns);
+                self.decider.log.traced(|trace| trace.export_after(0));
                 restore::post_mode_change(None, ModeSource::Fork, &mut self.decider);
                 self.restore(&stored, ModeSource::Fork).await?;
             }
@@ -266,7 +245,7 @@ impl Actor {
 
     async fn restore(&mut self, stored: &StoredSession, source: ModeSource) -> Result<(), StoreError> {
         let Self { workspace, decider, models, notes, .. } = self;
-        decider.log.continue_after(stored.turns);
+        decider.log.continue_turns_after(stored.turns);
         models.restore(stored.chosen.as_ref(), &decider.policy, notes);
         let restored = restore::restore(stored, source, workspace, decider, notes).await?;
         self.external_agent.resume(restored.events, restored.retained_context, restored.mode_to_restore);
@@ -357,7 +336,8 @@ impl Actor {
                 let last_turn = self.checkpoints.last_turn(&self.workspace, &mut self.decider).await;
                 let (steps, running_jobs) = (self.turns.steps, self.jobs.running());
                 let failed_checks = self.checks.failed(&self.decider.policy);
-                let _ = reply.send(LastTurn { steps, running_jobs, failed_checks, ..last_turn });
+                let spent = self.spending.last_turn();
+                let _ = reply.send(LastTurn { steps, running_jobs, failed_checks, spent, ..last_turn });
             }
             SessionCommand::Tighten(reply) => {
                 let denied = self.end_denied_calls().await;
@@ -393,8 +373,10 @@ impl Actor {
     async fn start(&mut self, prompt: Prompt) {
         // A client that neither loads the history nor gets the commands has not seen them.
         self.notes.show_interruptions(&mut self.decider.log);
-        if let Some(prompt) = self.run_command(prompt).await {
-            self.begin_turn(prompt).await;
+        let Some(prompt) = self.run_command(prompt).await else { return };
+        match self.spending.refusal(&mut self.notes, &mut self.decider).await {
+            None => self.begin_turn(prompt).await,
+            Some(exceeded) => self.refuse(prompt, exceeded).await,
         }
     }
 
@@ -410,6 +392,23 @@ impl Actor {
         if let Some((decided, reply)) = decided {
             // The turn may be cancelled by now.
             let _ = reply.send(self.authorization(decided).await);
+        }
+    }
+
+    fn count(&mut self, usage: &Usage) {
+        let model = self.requests.asked.as_ref().unwrap_or(&self.models.active.model);
+        self.spending.count(model, usage, &mut self.decider);
+    }
+
+    /// Ends the running turn, with its calls, if a budget is used up.
+    async fn check_budgets(&mut self) {
+        let Some(exceeded) = self.spending.assess(&mut self.notes, &mut self.decider) else { return };
+        if self.end_by_budget(exceeded) {
+            if let Some(cancel) = self.turns.cancel_token() {
+                cancel.cancel();
+            }
+            self.close_questions();
+            self.external_agent_message(AgentMessage::TurnCancelled).await;
         }
     }
 

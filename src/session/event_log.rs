@@ -9,10 +9,12 @@ use std::sync::Arc;
 
 use tokio::sync::OwnedSemaphorePermit;
 
+use self::chain_end::ChainEnd;
+use super::trace::SessionTrace;
 use super::{OptionalUpdates, SessionContext, head_meta};
 use crate::acp::{
     MessageId, PermissionOption, RequestPermissionRequest, RequestPermissionResponse, SessionConfigOption,
-    SessionId, SessionModeId, SessionUpdate, ToolCallId, ToolCallStatus, ToolCallUpdate, Update,
+    SessionId, SessionModeId, SessionUpdate, ToolCallId, ToolCallStatus, ToolCallUpdate,
 };
 use crate::chain::{Head, Link};
 use crate::client::{Client, ClientError, SessionSignal, TurnOutcome};
@@ -27,6 +29,9 @@ use crate::session::insertion::InsertedPrompt;
 use crate::store::entry::ChainEntry;
 use crate::store::events::StoredEvent;
 use crate::store::{ChangeReason, ModeChange, Row, Store, StoreError};
+
+mod chain_end;
+mod unrecorded;
 
 /// Number of events per query.
 const PAGE: usize = 256;
@@ -49,9 +54,7 @@ pub(super) struct EventLog {
     source: Source,
     turns: u64,
     conversation: Conversation,
-    head: Head,
-    /// Length of the chain that was last reported to the client.
-    acked: u64,
+    chain: ChainEnd,
     unsaved: Vec<SessionEvent>,
     saved: u64,
     posted: Posted,
@@ -63,19 +66,25 @@ pub(super) struct EventLog {
     breaks: Option<MessageBreaks>,
     /// Working directory of terminals. `None` if the client does not show them.
     terminals_in: Option<PathBuf>,
+    /// `None` while telemetry is off.
+    trace: Option<Box<SessionTrace>>,
 }
 
 impl EventLog {
     pub(super) fn new(id: SessionId, client: Client, context: &SessionContext, cwd: &Path) -> Self {
+        let trace = context.traced.clone().map(|traced| {
+            let (store, source) = (context.store.clone(), context.source.clone());
+            Box::new(SessionTrace::new(id.clone(), traced, store, source))
+        });
         Self {
-            head: Head::start(&id.0),
+            chain: ChainEnd::new(&id, context.signer.clone()),
+            trace,
             id,
             client,
             store: context.store.clone(),
             source: context.source.clone(),
             turns: 0,
             conversation: Conversation::default(),
-            acked: 0,
             unsaved: Vec::new(),
             saved: 0,
             posted: Posted::Nothing,
@@ -112,6 +121,11 @@ impl EventLog {
         self.conversation.history.messages()
     }
 
+    /// Passes a fact to the span records of the session. Returns `None` while telemetry is off.
+    pub(super) fn traced<T>(&mut self, fact: impl FnOnce(&mut SessionTrace) -> T) -> Option<T> {
+        self.trace.as_deref_mut().map(fact)
+    }
+
     /// A call that the client has seen and that has not ended.
     pub(super) fn open_call(&self, call: &ToolCallId) -> Option<&ToolCallEvent> {
         self.conversation.open_calls.get(call)
@@ -132,8 +146,7 @@ impl EventLog {
         self.turns
     }
 
-    /// Continues the count of a stored session.
-    pub(super) fn continue_after(&mut self, turns: u64) {
+    pub(super) fn continue_turns_after(&mut self, turns: u64) {
         self.turns = turns;
     }
 
@@ -190,7 +203,7 @@ impl EventLog {
             plan: why.plan.clone(),
             at,
         };
-        let link = self.head.next(entry.to_body());
+        let link = self.chain.next(&entry);
         ModeChange { session: self.id.clone(), turn, from, to, why, text, link, at }
     }
 
@@ -203,9 +216,9 @@ impl EventLog {
 
     /// Returns the link for a row that is written together with the entry.
     pub(super) fn link(&mut self, entry: &ChainEntry) -> Link {
-        let link = self.head.next(entry.to_body());
-        self.follow(&link);
+        let link = self.chain.add(entry);
         self.mark_posted();
+        self.traced(|trace| trace.ring());
         link
     }
 
@@ -216,23 +229,23 @@ impl EventLog {
 
     /// Head of the session's hash chain.
     pub(super) fn head(&self) -> &Head {
-        &self.head
+        self.chain.head()
     }
 
     /// Adds a link that is stored already.
     pub(super) fn follow(&mut self, link: &Link) {
-        self.head.follow(link);
+        self.chain.follow(link);
     }
 
     /// Returns the head of the chain if it is new to the client.
     pub(super) fn unacked_head(&mut self) -> Option<Head> {
-        let acked = std::mem::replace(&mut self.acked, self.head.length);
-        (acked != self.head.length).then(|| self.head.clone())
+        self.chain.unacked()
     }
 
     /// Continues the chain of a stored session. The client knows its head.
     pub(super) fn resume(&mut self, head: Head) {
-        (self.acked, self.head) = (head.length, head);
+        self.traced(|trace| trace.export_after(head.length));
+        self.chain.resume(head);
     }
 
     /// Records an event and sends its updates. Where the client may see it only after a commit (invariant 14), a
@@ -269,6 +282,7 @@ impl EventLog {
         options: Vec<SessionConfigOption>,
         mut send_permit: Option<OwnedSemaphorePermit>,
     ) {
+        self.traced(|trace| trace.observe(&event));
         if self.begins_message_or_call(&event) {
             self.post_unsaved();
             self.hold();
@@ -387,46 +401,13 @@ impl EventLog {
 
     /// Tells the client of the end of a turn, whose answer is sent after it.
     pub(super) fn signal_end(&self, outcome: TurnOutcome) {
-        let is_new = matches!(outcome, TurnOutcome::Stopped(_)) && self.acked != self.head.length;
-        let meta = is_new.then(|| head_meta(&self.head));
+        let is_new = matches!(outcome, TurnOutcome::Stopped(_)) && !self.chain.is_acked();
+        let meta = is_new.then(|| head_meta(self.chain.head()));
         self.signal(SessionSignal::TurnEnded { outcome, meta });
     }
 
     pub(super) fn signal(&self, signal: SessionSignal) {
         self.client.signal(self.id.clone(), signal);
-    }
-
-    /// Sends an update that is not recorded.
-    pub(super) fn send(&self, update: impl Into<Update>, send_permit: Option<OwnedSemaphorePermit>) {
-        self.client.update(self.id.clone(), update.into(), send_permit);
-    }
-
-    pub(super) fn replay(&self, update: Update, send_permit: Option<OwnedSemaphorePermit>) {
-        self.client.replay(self.id.clone(), update, send_permit);
-    }
-
-    /// Shows the text that a question about a call is about, without recording it.
-    pub(super) fn show_question(&mut self, call: &ToolCallId, text: &str) {
-        let message_id = MessageId::new(format!("msg_{call}"));
-        let mut updates = Vec::new();
-        acp_updates::question(text, &message_id, |update| updates.push(update));
-        self.send_separated(updates);
-    }
-
-    fn send_separated(&mut self, updates: Vec<Update>) {
-        for mut update in updates {
-            if let Some(breaks) = &mut self.breaks {
-                breaks.separate(&mut update);
-            }
-            self.send(update, None);
-        }
-    }
-
-    /// Shows a notice without recording it.
-    pub(super) fn show(&mut self, notice: &SessionEvent) {
-        let mut updates = Vec::new();
-        acp_updates::encode(notice, self.updates, Vec::new, |update| updates.push(update));
-        self.send_separated(updates);
     }
 
     pub(super) fn post_unsaved(&mut self) {
@@ -453,6 +434,9 @@ impl EventLog {
     /// Reports a failure to the user once; the session continues.
     pub(super) async fn save(&mut self) {
         self.post_unsaved();
+        if let Some(head) = self.chain.sign(&self.id, || self.source.now_ms()) {
+            self.queue(Row::SignedHead { session: self.id.clone(), head });
+        }
         if std::mem::replace(&mut self.posted, Posted::Nothing) == Posted::Nothing {
             return;
         }

@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::{ModeEffect, PromptEnd, options};
+use super::{ModeEffect, PromptEnd, TurnSpent, options};
 use crate::acp::{
     AvailableCommand, ContentBlock, MessageId, SessionConfigId, SessionConfigOption,
     SessionConfigOptionValue, SessionModeId, SetSessionConfigOptionResponse, SetSessionModeResponse,
@@ -149,6 +149,7 @@ pub struct LastTurn {
     pub has_unrecorded_changes: bool,
     /// Why the turn is not recorded, as a clause.
     pub unrecorded: Option<String>,
+    pub spent: TurnSpent,
 }
 
 /// A path that differs from its state before the turn.

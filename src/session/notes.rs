@@ -113,6 +113,17 @@ impl Notes {
         }
     }
 
+    /// Tells the user of their own messages that are shortened for the model.
+    pub(super) fn warn_of_shortened(&mut self, prompts: usize, log: &mut EventLog) {
+        if prompts > 0 {
+            let messages = counted(prompts, "older message of yours was", "older messages of yours were");
+            let text = format!(
+                "The model's context is full, so {messages} shortened for it. Your record keeps the whole text.\n\n"
+            );
+            self.record_warning(text, log);
+        }
+    }
+
     /// Warns the model once in a turn about jobs that its answer ends. Returns true if it did.
     pub(super) fn warn_of_jobs(&mut self, turn: u64, jobs: &[String]) -> bool {
         if jobs.is_empty() || self.warned_of_jobs == Some(turn) {

@@ -3,6 +3,7 @@
 use tokio::sync::oneshot;
 
 use crate::acp::{MessageId, StopReason};
+use crate::budget::BudgetUse;
 use crate::chain::Head;
 
 /// End of a turn. The caller keeps this value until the answer is on its way, because dropping it starts the
@@ -30,6 +31,8 @@ pub enum EndReason {
     ChecksFailed,
     /// The external agent was ended, because the new mode denies its process.
     ModeChanged,
+    /// This budget is used up.
+    BudgetExceeded(BudgetUse),
 }
 
 impl EndReason {
@@ -39,7 +42,12 @@ impl EndReason {
             Self::RefusedAgain | Self::Looping | Self::NoAnswer | Self::ChecksFailed | Self::ModeChanged => {
                 StopReason::EndTurn
             }
+            Self::BudgetExceeded(_) => StopReason::MaxTurnRequests,
         }
+    }
+
+    pub fn exceeded_budget(self) -> Option<BudgetUse> {
+        if let Self::BudgetExceeded(exceeded) = self { Some(exceeded) } else { None }
     }
 }
 

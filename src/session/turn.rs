@@ -15,8 +15,9 @@ use crate::acp::{ContentBlock, MessageId, ToolCallId};
 use crate::client::Client;
 use crate::conversation::instructions::Instructions;
 use crate::event::{CallTitle, NoticeKind, SessionEvent};
-use crate::model::ModelError;
+use crate::model::{ModelError, ModelRequest, Reply};
 use crate::session::mode::ancestry::TurnChanges;
+use crate::session::trace::TurnTrace;
 use crate::session::turn::message::TurnMessage;
 use crate::tool::{CallAction, ClientIo, PreparedCall, SnapshotHandle, ToolError, ToolOutput, ToolSpec};
 use crate::workspace::{Changes, IntentLog, Workspace};
@@ -37,6 +38,7 @@ mod reply;
 pub(super) mod scaled_images;
 mod session_action;
 pub(super) mod steps;
+mod traced_reply;
 pub(super) mod turns;
 
 /// For the model, about a call that the user has cancelled.
@@ -60,6 +62,8 @@ pub(super) struct Turn {
     pub(super) intents: Arc<dyn IntentLog>,
     /// `None` in a sub-agent session, or if no snapshot exists yet.
     pub(super) snapshot: Option<SnapshotHandle>,
+    /// `None` while telemetry is off.
+    pub(super) trace: Option<TurnTrace>,
 }
 
 #[derive(Debug)]
@@ -113,6 +117,14 @@ impl Turn {
         text: impl Into<String>,
     ) -> Result<(), TurnError> {
         self.post_event(SessionEvent::Notice { message_id, kind, text: text.into() }).await
+    }
+
+    /// Asks the model, and measures the reply while telemetry is on.
+    fn request(&self, request: ModelRequest) -> Reply {
+        match &self.trace {
+            None => self.context.model.reply(request),
+            Some(trace) => traced_reply::traced(trace, request, |request| self.context.model.reply(request)),
+        }
     }
 
     /// Returns `None` if the turn is cancelled: its end must not wait for a client that does not read.

@@ -65,6 +65,14 @@ pub(super) fn list(connection: &Connection, id: &SessionId) -> rusqlite::Result<
     Ok(turns)
 }
 
+pub(super) fn list_uncovered(
+    connection: &Connection,
+    id: &SessionId,
+) -> rusqlite::Result<Vec<(u64, String)>> {
+    let sql = "SELECT turn, text FROM uncovered WHERE session_id = ?1 ORDER BY turn, rowid";
+    sql::rows(connection, sql, [&*id.0], |row| Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get(1)?)))
+}
+
 pub(super) fn mark_undone(
     connection: &Connection,
     id: &SessionId,

@@ -1,8 +1,10 @@
 //! Reads all data for the audit of a session, in one transaction.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
 
 use rusqlite::{Connection, TransactionBehavior, params};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::entry::ChainEntry;
@@ -12,14 +14,19 @@ use super::sql;
 use crate::acp::SessionId;
 use crate::chain::Link;
 use crate::ids::hash;
+use crate::signing::{PublicKey, Signature, SignedHead};
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// All that an audit reads of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Evidence {
-    pub session: StoredSession,
+    pub session: AuditedSession,
     pub mode_column: Option<String>,
     pub links: Vec<Link>,
+    /// In the order of their lengths.
+    pub signed_heads: Vec<SignedHead>,
     /// Texts that the chain names, by hash.
-    pub texts: HashMap<String, String>,
+    pub texts: BTreeMap<String, String>,
     /// The rows of mode changes, as the entries that the chain should have.
     pub mode_changes: Vec<ChainEntry>,
     /// The rows of denials, in the same form.
@@ -27,11 +34,23 @@ pub struct Evidence {
     pub calls: Vec<ShownCall>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AuditedSession {
+    pub id: SessionId,
+    pub cwd: PathBuf,
+    /// True once the chain had an entry, even if the chain was deleted later.
+    pub is_chained: bool,
+}
+
+/// A call in the event log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ShownCall {
     pub turn: u64,
     pub id: String,
     pub tool: String,
+    /// Their hash.
     pub arguments: String,
     /// The check that the call runs.
     pub check: Option<String>,
@@ -86,7 +105,20 @@ fn read(connection: &Connection, session: StoredSession) -> rusqlite::Result<Evi
             })
         })?,
         calls: calls(connection, &id)?,
-        session,
+        signed_heads: signed_heads(connection, &id)?,
+        session: AuditedSession { id: session.id, cwd: session.cwd, is_chained: session.is_chained },
+    })
+}
+
+fn signed_heads(connection: &Connection, id: &str) -> rusqlite::Result<Vec<SignedHead>> {
+    let sql = "SELECT length, hash, at, key, signature FROM signed_heads WHERE session_id = ?1 ORDER BY length, key";
+    sql::rows(connection, sql, [id], |row| {
+        Ok(SignedHead {
+            length: row.get::<_, i64>(0)?.cast_unsigned(),
+            hash: row.get(1)?,
+            at: row.get(2)?,
+            signature: Signature { key: PublicKey::unchecked(row.get(3)?), value: row.get(4)? },
+        })
     })
 }
 

@@ -8,9 +8,10 @@ use super::entry::ScopeRow;
 use super::owner::StoreOwner;
 use super::sessions::StoredGrant;
 use super::sql::execute;
-use super::{ChangeReason, DenialRow, ModeChange, Row, body, checkpoint, intent};
+use super::{ChangeReason, DenialRow, ModeChange, Row, body, checkpoint, intent, outbox, spending};
 use crate::chain::Link;
 use crate::event::SessionEvent;
+use crate::signing::SignedHead;
 
 /// Existing sessions, answers, texts and intents are not written again.
 pub(super) fn insert(connection: &Connection, row: &Row, owner: &StoreOwner) -> rusqlite::Result<()> {
@@ -74,13 +75,22 @@ pub(super) fn insert(connection: &Connection, row: &Row, owner: &StoreOwner) -> 
             params![&*session.0, server],
         ),
         Row::Link { session, link } => insert_link(connection, &session.0, link),
+        Row::SignedHead { session, head: SignedHead { length, hash, at, signature } } => execute(
+            connection,
+            "INSERT OR IGNORE INTO signed_heads (session_id, length, hash, at, key, signature) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            params![&*session.0, length.cast_signed(), hash, at, signature.key.to_string(), signature.value],
+        ),
         Row::Changes { session, turn, changes } => checkpoint::insert(connection, session, *turn, changes),
         Row::Intent { session, turn, intent } => intent::insert(connection, session, *turn, intent),
-        Row::Release { session } => execute(
-            connection,
-            "UPDATE sessions SET owner = NULL WHERE id = ?1 AND owner = ?2",
-            params![&*session.0, owner.id],
-        ),
+        Row::Release { session } => {
+            execute(
+                connection,
+                "UPDATE sessions SET owner = NULL WHERE id = ?1 AND owner = ?2",
+                params![&*session.0, owner.id],
+            )?;
+            outbox::forget_exported(connection, &session.0)
+        }
         Row::Text { hash, text } => insert_text(connection, hash, text),
         Row::SystemPrompt { session, text } => execute(
             connection,
@@ -106,6 +116,9 @@ pub(super) fn insert(connection: &Connection, row: &Row, owner: &StoreOwner) -> 
         }
         Row::ModeChange(change) => insert_mode_change(connection, change),
         Row::Denial(denial) => insert_denial(connection, denial),
+        Row::Spent { session, day, spent } => spending::insert(connection, session, day, *spent),
+        Row::Span { session, record } => outbox::insert_span(connection, session, record),
+        Row::Exported { session, number } => outbox::insert_cursor(connection, session, *number),
     }
 }
 

@@ -26,7 +26,7 @@ const INCREMENTAL: i64 = 2;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Migrations in order. Never edit a released one; add another.
-pub(super) const MIGRATIONS: [&str; 10] = [
+pub(super) const MIGRATIONS: [&str; 13] = [
     "
     CREATE TABLE sessions (
         id TEXT PRIMARY KEY,
@@ -188,6 +188,47 @@ pub(super) const MIGRATIONS: [&str; 10] = [
     CREATE INDEX sessions_listed_by_agent ON sessions (agent, updated_at, id)
         WHERE parent IS NULL AND state IS NULL;
     CREATE INDEX sessions_by_state ON sessions (state) WHERE state IS NOT NULL;
+",
+    "
+    CREATE TABLE signed_heads (
+        session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+        length INTEGER NOT NULL,
+        hash TEXT NOT NULL,
+        at INTEGER NOT NULL,
+        key TEXT NOT NULL,
+        signature TEXT NOT NULL,
+        PRIMARY KEY (session_id, length, key)
+    ) WITHOUT ROWID;
+",
+    // A day is a local date in ISO 8601.
+    "
+    CREATE TABLE spent_days (
+        day TEXT PRIMARY KEY,
+        tokens INTEGER NOT NULL,
+        micro_dollars INTEGER NOT NULL,
+        ms INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE spent_sessions (
+        session_id TEXT PRIMARY KEY REFERENCES sessions(id) ON DELETE CASCADE,
+        tokens INTEGER NOT NULL,
+        micro_dollars INTEGER NOT NULL,
+        ms INTEGER NOT NULL
+    ) WITHOUT ROWID;
+",
+    // `open_span` is the id of a turn that runs, and null for finished work.
+    "
+    CREATE TABLE outbox_sessions (
+        session_id TEXT PRIMARY KEY REFERENCES sessions(id) ON DELETE CASCADE,
+        exported INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE outbox_spans (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+        open_span TEXT,
+        body TEXT NOT NULL
+    );
+    CREATE INDEX outbox_spans_by_session ON outbox_spans (session_id, id);
+    CREATE INDEX outbox_spans_open ON outbox_spans (id) WHERE open_span IS NOT NULL;
 ",
 ];
 

@@ -63,6 +63,11 @@ impl StoreOwner {
         Some(self.folder.as_ref()?.join(&self.id).with_extension(FILES))
     }
 
+    /// Path of a lock file that all processes with the store share. `None` for a store in memory or read-only.
+    pub(super) fn shared_lock(&self, name: &str) -> Option<PathBuf> {
+        Some(self.folder.as_ref()?.join(name))
+    }
+
     /// True if a process has the store open.
     pub(super) fn is_any(store: &Path) -> bool {
         has_owner(&folder_beside(store), None)

@@ -125,6 +125,11 @@ impl Store {
         self.read(id, checkpoint::list).await
     }
 
+    /// Sentences about changes that cannot be undone, with their turns.
+    pub async fn uncovered(&self, id: &SessionId) -> Result<Vec<(u64, String)>, StoreError> {
+        self.read(id, checkpoint::list_uncovered).await
+    }
+
     pub async fn mark_undone(&self, id: &SessionId, turn: u64, at: i64) -> Result<(), StoreError> {
         let id = id.clone();
         self.work(move |connection, _| checkpoint::mark_undone(connection, &id, turn, at)).await

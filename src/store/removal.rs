@@ -27,13 +27,15 @@ const PAGES: usize = 32;
 const MARKED: usize = 100;
 
 /// Tables with rows of a session that need no file contents, and the column that counts the rows.
-const TABLES: [(&str, &str); 6] = [
+const TABLES: [(&str, &str); 8] = [
     ("events", "seq"),
     ("chain", "number"),
+    ("signed_heads", "length"),
     ("mode_changes", "id"),
     ("denials", "id"),
     ("grants", "id"),
     ("uncovered", "rowid"),
+    ("outbox_spans", "id"),
 ];
 
 /// Fails for a session that is open elsewhere or belongs to a sub-agent. An unknown id is not an error

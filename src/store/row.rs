@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use super::sessions::StoredGrant;
 use crate::acp::{SessionId, SessionModeId, ToolCallId};
+use crate::budget::Spent;
 use crate::chain::Link;
 use crate::event::SessionEvent;
 use crate::mode::ModeText;
+use crate::signing::SignedHead;
+use crate::span_record::SpanRecord;
 use crate::workspace::{Changes, Intent};
 
 /// A row. `at` is in milliseconds since 1970, `turn` is 0 before the first turn, and `link` is the chain
@@ -66,6 +69,10 @@ pub enum Row {
         session: SessionId,
         link: Link,
     },
+    SignedHead {
+        session: SessionId,
+        head: SignedHead,
+    },
     Changes {
         session: SessionId,
         turn: u64,
@@ -97,6 +104,22 @@ pub enum Row {
     },
     ModeChange(Box<ModeChange>),
     Denial(DenialRow),
+    /// Adds to what a session and a local day have spent. `day` is in ISO 8601.
+    Spent {
+        session: SessionId,
+        day: String,
+        spent: Spent,
+    },
+    /// Work that waits for export.
+    Span {
+        session: SessionId,
+        record: Box<SpanRecord>,
+    },
+    /// Entries of the audit log after this number are exported.
+    Exported {
+        session: SessionId,
+        number: u64,
+    },
 }
 
 /// A denied call, without its arguments, because they may contain secrets.

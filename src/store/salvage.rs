@@ -17,19 +17,24 @@ use crate::platform::files::create_private_folders;
 
 /// Each table, with the columns in whose order it is read. Sessions come first, because rows of others belong to
 /// them.
-const TABLES: [(&str, &str); 12] = [
+const TABLES: [(&str, &str); 17] = [
     ("sessions", "rowid"),
     ("events", "session_id, seq"),
     ("chain", "session_id, number"),
+    ("signed_heads", "session_id, length, key"),
     ("mode_changes", "id"),
     ("denials", "id"),
     ("grants", "id"),
     ("changes", "id"),
     ("uncovered", "rowid"),
     ("intents", "id"),
+    ("outbox_sessions", "session_id"),
+    ("outbox_spans", "id"),
     ("mode_texts", "hash"),
     ("contents", "rowid"),
     ("memories", "number"),
+    ("spent_days", "day"),
+    ("spent_sessions", "session_id"),
 ];
 
 /// Tables that are read session by session where their order is interrupted.
@@ -294,7 +299,7 @@ fn settle(new: &Connection) -> Result<(), StoreError> {
         UPDATE sessions SET state = nullif(state, 'empty') WHERE id IN (SELECT session_id FROM events);",
     )?;
     for (table, _) in TABLES {
-        if !matches!(table, "sessions" | "mode_texts" | "contents" | "memories") {
+        if !matches!(table, "sessions" | "mode_texts" | "contents" | "memories" | "spent_days") {
             new.execute_batch(&format!(
                 "DELETE FROM {table} WHERE session_id NOT IN (SELECT id FROM sessions)"
             ))?;

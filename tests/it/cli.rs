@@ -1,6 +1,8 @@
 //! The command line and headless runs, with the built binary.
 
 mod agents;
+#[cfg(unix)]
+mod evidence;
 mod generated;
 mod headless;
 #[cfg(target_os = "linux")]
@@ -12,6 +14,7 @@ mod headless_progress;
 mod modes;
 mod modes_import;
 mod permissions;
+mod report;
 #[cfg(target_os = "linux")]
 pub(crate) mod run;
 #[cfg(target_os = "linux")]
@@ -24,6 +27,7 @@ mod run_panel;
 mod run_terminal;
 #[cfg(target_os = "linux")]
 mod run_undo;
+mod schemas;
 mod scripts;
 mod sessions;
 mod tutorial;

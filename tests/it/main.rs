@@ -15,4 +15,5 @@ mod repository;
 mod sandbox;
 mod sessions;
 mod support;
+mod telemetry;
 mod tools;

@@ -1,6 +1,7 @@
 //! Loading, the store, crashes, undo and notes to the model.
 
 mod audit_log;
+mod budgets;
 mod client_prompt;
 mod commit_order;
 #[cfg(target_os = "linux")]

@@ -23,6 +23,7 @@ use agent_client_protocol_schema::v1 as schema;
 use modegate::acp::SessionModeId;
 use modegate::agent::{Agent, First, HostSettings, LoadedPolicy};
 use modegate::agents::{AgentOrigin, AgentRegistry};
+use modegate::budget::Budgets;
 use modegate::client;
 use modegate::client::ClientCapabilities;
 use modegate::file_lock::FileLocks;
@@ -40,7 +41,7 @@ use modegate::process::shell::{Sandbox, Shell};
 use modegate::rpc::{self, RpcServer};
 use modegate::server::ServerDefinition;
 use modegate::session::UserCommand;
-use modegate::session::{ExitSettings, OptionalUpdates, SessionContext};
+use modegate::session::{ExitSettings, OptionalUpdates, SessionContext, Traced};
 use modegate::skill::Skills;
 use modegate::store::memories::StoredMemories;
 use modegate::store::{Store, StoreLocation, Sync};
@@ -96,6 +97,7 @@ pub(crate) struct Setup {
     pub modes: Modes,
     pub rules: Rules,
     pub max_mode: Option<&'static str>,
+    pub budgets: Arc<Budgets>,
     pub exits: ExitSettings,
     pub steering: bool,
     /// Configuration files that a test changes while it runs. Their modes and rules apply.
@@ -110,6 +112,8 @@ pub(crate) struct Setup {
     pub file_locks: FileLocks,
     /// The source of ids and times. A clone continues those of an earlier client.
     pub source: Source,
+    /// Records spans. `None` while telemetry is off.
+    pub traced: Option<Traced>,
 }
 
 impl Default for Setup {
@@ -130,6 +134,7 @@ impl Default for Setup {
             modes: Modes::built_in(),
             rules: Rules::default(),
             max_mode: None,
+            budgets: Arc::default(),
             exits: ExitSettings::default(),
             steering: false,
             files: None,
@@ -138,6 +143,7 @@ impl Default for Setup {
             dir: None,
             file_locks: FileLocks::default(),
             source: Source::counted(),
+            traced: None,
         }
     }
 }
@@ -176,9 +182,11 @@ impl TestClient {
             ends_with_turn: false,
             requires_checks: false,
             max_steps: None,
+            budgets: setup.budgets,
             fallback_ceiling: None,
             tools: setup.tools.with_memories(&memories),
             exits: setup.exits,
+            signer: None,
             refuses_unrecorded: false,
             steering: setup.steering,
             model: setup.model.unwrap_or_else(|| Arc::new(model.clone())),
@@ -188,6 +196,7 @@ impl TestClient {
             sources: Arc::default(),
             client_prompt: None,
             store,
+            traced: setup.traced,
             file_locks: setup.file_locks,
             own_files: OwnFiles::default(),
             disk_texts: DiskTexts::default(),

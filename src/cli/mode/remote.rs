@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use tokio::sync::mpsc;
 
 use super::ModeArguments;
@@ -35,7 +36,7 @@ pub(in crate::cli) async fn run(
     let running = running(&folder).await?;
     if json && mode.is_none() && session.is_none() {
         for program in &running {
-            writeln!(output, "{}", program.json())?;
+            writeln!(output, "{}", program.json()?)?;
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -45,7 +46,7 @@ pub(in crate::cli) async fn run(
     let Some(mode) = mode else {
         if json {
             if let Some(program) = running.iter().find(|program| program.session == session) {
-                writeln!(output, "{}", program.json())?;
+                writeln!(output, "{}", program.json()?)?;
             }
             return Ok(ExitCode::SUCCESS);
         }
@@ -58,8 +59,9 @@ pub(in crate::cli) async fn run(
             TerminalReport::Mode(mode) => {
                 if json {
                     let program = running.into_iter().find(|program| program.session == session);
-                    let program = program.map(|program| RunningProgram { mode, ..program }.json());
-                    writeln!(output, "{}", program.unwrap_or_default())?;
+                    if let Some(program) = program {
+                        writeln!(output, "{}", RunningProgram { mode, ..program }.json()?)?;
+                    }
                 } else {
                     writeln!(output, "{mode}")?;
                 }
@@ -91,21 +93,22 @@ fn unconfirmed(mode: &str) -> String {
     )
 }
 
-struct RunningProgram {
+/// A line of `modegate mode --json`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in crate::cli) struct RunningProgram {
     session: String,
     program: String,
     folder: String,
     mode: String,
+    /// Ids of the modes that the session may switch to.
     modes: Vec<String>,
+    /// Open questions.
     questions: Vec<TerminalQuestion>,
 }
 
 impl RunningProgram {
-    fn json(&self) -> Value {
-        let Self { session, program, folder, mode, modes, questions } = self;
-        json!({
-            "session": session, "program": program, "folder": folder, "mode": mode, "modes": modes, "questions": questions,
-        })
+    fn json(&self) -> serde_json::Result<String> {
+        serde_json::to_string(self)
     }
 }
 

@@ -173,7 +173,7 @@ async fn run_program(
     let program = flags.wrapped.map_or_else(String::new, |(id, _)| id);
     let (client, end) = client::channel();
     let (cwd, first) = (config.cwd.clone(), config.first.clone());
-    let Runtime { context, host, .. } = config.into_runtime().context("starting the record")?;
+    let Runtime { context, host, telemetry, .. } = config.into_runtime().context("starting the record")?;
     let agent = Agent::new(context, host, client, first);
     let job = TerminalJob { cwd: &cwd, program, command_line, sockets: &sockets, host: connection, lines };
     let FinishedRun { ended, is_unrecorded } =
@@ -184,6 +184,11 @@ async fn run_program(
                 return Ok(ExitCode::from(FAILED));
             }
         };
+    if let Some(telemetry) = telemetry
+        && let Some(lost) = telemetry.finish().await
+    {
+        writeln!(errors, "modegate: {lost}")?;
+    }
     match ended {
         // The program has done its work, but its changes cannot all be undone.
         Ok(Exit::Status(0)) if is_unrecorded => Ok(ExitCode::from(FAILED)),

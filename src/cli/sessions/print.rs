@@ -1,11 +1,15 @@
 //! Prints sessions and their events as lines, Markdown or JSON.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::acp::{ContentBlock, PlanEntryStatus, SessionUpdate, ToolCallStatus};
+use crate::cli::audit::HeadOutput;
 use crate::conversation::content::ToolContent;
 use crate::event::{Compaction, SessionEvent, SwitchOutcome};
 use crate::headless::printable;
@@ -41,21 +45,79 @@ pub(super) fn old(session: &OldSession, output: &mut impl Write) -> io::Result<(
     writeln!(output, "would delete {id}  {} UTC  {title}", time_text(*updated_at))
 }
 
-pub(super) fn summary(session: &StoredSession) -> Value {
-    json!({
-        "id": session.id,
-        "cwd": session.cwd.to_string_lossy(),
-        "additionalDirectories": session.directories.iter().map(|it| it.to_string_lossy()).collect::<Vec<_>>(),
-        "mode": session.mode,
-        "title": session.title,
-        "createdAt": session.created_at,
-        "updatedAt": session.updated_at,
-        "turns": session.turns,
-        "events": session.events,
-        "open": session.is_open_elsewhere,
-        "forkedFrom": session.forked_from,
-        "head": { "length": session.head.length, "hash": session.head.hash },
-    })
+/// A line of `modegate sessions list --json`.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::cli) struct SessionOutput {
+    id: String,
+    cwd: String,
+    additional_directories: Vec<String>,
+    /// The mode in which the session would open.
+    mode: Option<String>,
+    title: Option<String>,
+    /// Milliseconds since 1970, as all times.
+    created_at: i64,
+    updated_at: i64,
+    turns: u64,
+    events: u64,
+    /// True if a process has the session open.
+    open: bool,
+    forked_from: Option<String>,
+    /// The last entry of the audit log.
+    head: HeadOutput,
+}
+
+impl SessionOutput {
+    pub(super) fn new(session: &StoredSession) -> Self {
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        Self {
+            id: session.id.to_string(),
+            cwd: text(&session.cwd),
+            additional_directories: session.directories.iter().map(|folder| text(folder)).collect(),
+            mode: session.mode.clone(),
+            title: session.title.clone(),
+            created_at: session.created_at,
+            updated_at: session.updated_at,
+            turns: session.turns,
+            events: session.events,
+            open: session.is_open_elsewhere,
+            forked_from: session.forked_from.clone(),
+            head: HeadOutput { length: session.head.length, hash: session.head.hash.clone() },
+        }
+    }
+}
+
+/// The output of `modegate sessions show ID --json`.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::cli) struct SessionDetails {
+    session: SessionOutput,
+    /// The session that started this one, for a sub-agent.
+    parent: Option<String>,
+    agent: Option<String>,
+    /// The files that each turn changed, also if the turn was undone.
+    changed_files: Vec<TurnChangesOutput>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct TurnChangesOutput {
+    turn: u64,
+    files: Vec<String>,
+}
+
+impl SessionDetails {
+    pub(super) fn new(session: &StoredSession, changes: BTreeMap<u64, Vec<Changed>>) -> Self {
+        let turn_changes = |(turn, changed): (u64, Vec<Changed>)| {
+            let files = changed_files(&changed);
+            TurnChangesOutput { turn, files: files.iter().map(|file| file.display().to_string()).collect() }
+        };
+        Self {
+            session: SessionOutput::new(session),
+            parent: session.parent.as_ref().map(ToString::to_string),
+            agent: session.agent.clone(),
+            changed_files: changes.into_iter().map(turn_changes).collect(),
+        }
+    }
 }
 
 pub(super) fn head(session: &StoredSession, output: &mut impl Write) -> io::Result<()> {
@@ -236,13 +298,13 @@ pub(super) fn markdown(stored: &StoredEvent, output: &mut impl Write) -> io::Res
     }
 }
 
-pub(super) fn json_line(stored: &StoredEvent, output: &mut impl Write) -> io::Result<()> {
+pub(super) fn event(stored: &StoredEvent) -> Value {
     let (kind, body) = events::body_of(&stored.event);
-    writeln!(
-        output,
-        "{}",
-        json!({ "seq": stored.seq, "turn": stored.turn, "at": stored.at, "kind": kind, "body": body })
-    )
+    json!({ "seq": stored.seq, "turn": stored.turn, "at": stored.at, "kind": kind, "body": body })
+}
+
+pub(super) fn json_line(stored: &StoredEvent, output: &mut impl Write) -> io::Result<()> {
+    writeln!(output, "{}", event(stored))
 }
 
 pub(super) fn undone(undone: &Undone, output: &mut impl Write) -> io::Result<()> {

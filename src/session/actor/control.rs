@@ -17,6 +17,7 @@ use crate::acp::{
     SessionConfigOptionValue, SessionModeId, SessionUpdate, StopReason, ToolCallId,
 };
 use crate::agents::AgentSpec;
+use crate::budget::BudgetUse;
 use crate::client::{SessionSignal, TurnOutcome};
 use crate::conversation::mode_switch::FoundSwitch;
 use crate::conversation::reminder::Transition;
@@ -36,15 +37,23 @@ use crate::session::history::checkpoint::{Undoer, not_undone, record_undone};
 use crate::session::insertion::InsertedPrompt;
 use crate::session::mode::exit;
 use crate::session::mode::permission_options::PermissionReply;
-use crate::session::mode::switch::{self, AnsweredSwitch, Chosen, Proposed, RequestedSwitch, SwitchRequest};
+use crate::session::mode::switch::{
+    self, AnsweredSwitch, Chosen, Proposed, RequestedSwitch, StayReason, SwitchRequest,
+};
 use crate::session::mode::tightened::Tightened;
 use crate::session::options::{self, AGENT_OPTION, ModelSelection};
 use crate::session::subagent::handoff;
 use crate::session::turn::model_selection::Models;
-use crate::session::{CommandEnd, DEADLINE, servers};
+use crate::session::{CommandEnd, DEADLINE, EndReason, servers};
 use crate::store::{ChangeReason, ModeSource};
 use crate::text::capitalised;
 use crate::tool::Proposal;
+
+/// What answers a prompt instead of the model.
+enum Answered {
+    Command { has_failed: bool },
+    Refused(BudgetUse),
+}
 
 impl Actor {
     /// Returns `None` if the mode is active already. After an error, the mode stays.
@@ -89,11 +98,11 @@ impl Actor {
         }
         tracing::debug!(session = %self.decider.log.id(), %from, %to, source, "the mode changed");
         self.decider.log.follow(&link);
+        self.decider.log.traced(|trace| trace.changed_mode(&from.0, &to.0, source));
         self.decider.policy.mode = to.clone();
         self.decider.policy.previous = Some(from.clone());
-        if !is_by_client {
-            self.decider.policy.left_in = None;
-        }
+        let left_in = self.decider.policy.left_in.take();
+        self.decider.policy.left_in = left_in.filter(|_| is_by_client);
         let void = self.switches.close(&self.decider);
         self.external_agent_message(AgentMessage::ModeChanging).await;
         if !keeps_unrecorded {
@@ -223,11 +232,11 @@ impl Actor {
                     Err(error) => self.switches.not_applied(error),
                 }
             }
-            Chosen::Automatic(notice) => {
+            Chosen::Stay(StayReason::Automatic(notice)) => {
                 self.switches.not_applied("the client accepted without asking the user");
                 ends_turn = Some(notice.into());
             }
-            Chosen::Feedback(_) | Chosen::No(_) => {
+            Chosen::Stay(StayReason::Feedback(_) | StayReason::No(_)) => {
                 self.switches.reject_in_band(&requested);
                 ends_turn = self.switches.rejected_again();
             }
@@ -239,54 +248,28 @@ impl Actor {
     async fn apply_exit_answer(&mut self, call: ToolCallId, proposal: Proposal, chosen: Chosen) -> Proposed {
         let first = proposal.plan.lines().next().unwrap_or_default().to_owned();
         let plan_text = proposal.plan;
-        if !matches!(chosen, Chosen::Mode(..)) {
-            switch::show_plan_removed(&self.decider.log);
+        let (mode, added) = match chosen {
+            Chosen::Mode(mode, added) => (mode, added),
+            Chosen::Stay(stay) => {
+                switch::show_plan_removed(&self.decider.log);
+                return self.switches.not_accepted(stay, &plan_text);
+            }
+        };
+        let plan = Some(ids::hash(&plan_text));
+        let source = ModeSource::SwitchTool.into();
+        let why = ChangeReason { analysis: Some(first), call: Some(call), plan, ..source };
+        if let Err(error) = self.change_mode(&mode, why).await {
+            let message = format!("The mode could not be changed: {error}.");
+            return Proposed::stayed(&plan_text, &message, message.clone(), None);
         }
-        match chosen {
-            Chosen::Mode(mode, added) => {
-                let plan = Some(ids::hash(&plan_text));
-                let why = ChangeReason {
-                    analysis: Some(first),
-                    call: Some(call),
-                    plan,
-                    ..ModeSource::SwitchTool.into()
-                };
-                if let Err(error) = self.change_mode(&mode, why).await {
-                    let message = format!("The mode could not be changed: {error}.");
-                    return Proposed::stayed(&plan_text, &message, message.clone(), None);
-                }
-                if !proposal.steps.is_empty() {
-                    let entries = proposal.steps.into_iter().map(exit::step).collect();
-                    self.decider.log.record(SessionEvent::Plan { entries }, None);
-                }
-                let added = added.map(|text| format!(" The user adds: {text}")).unwrap_or_default();
-                let title = format!("Plan accepted, in {} mode", capitalised(&mode.0));
-                let message = exit::accepted(&self.decider.policy, &mode) + &added;
-                Proposed::Switched { message, title }
-            }
-            Chosen::Feedback(text) => {
-                self.switches.reject();
-                let why = "The user did not accept the plan and wants something changed.";
-                let (reason, then, ends_turn) = if let Some(text) = text {
-                    let text = format!("In the user's words: {text}");
-                    (format!("{why} {text}"), text, self.switches.rejected_again())
-                } else {
-                    let then = "Wait for the user's next message.".to_owned();
-                    (why.to_owned(), then, Some(exit::ASKS_FEEDBACK.into()))
-                };
-                Proposed::stayed(&plan_text, &reason, format!("{why} The mode stays. {then}"), ends_turn)
-            }
-            Chosen::No(why) => {
-                self.switches.reject();
-                let message = format!("{why} The mode stays.");
-                Proposed::stayed(&plan_text, &why, message, self.switches.rejected_again())
-            }
-            Chosen::Automatic(notice) => {
-                let message = format!("{} The mode stays.", exit::AUTOMATIC);
-                let reason = "The client accepted without asking you.";
-                Proposed::stayed(&plan_text, reason, message, Some(notice.into()))
-            }
+        if !proposal.steps.is_empty() {
+            let entries = proposal.steps.into_iter().map(exit::step).collect();
+            self.decider.log.record(SessionEvent::Plan { entries }, None);
         }
+        let added = added.map(|text| format!(" The user adds: {text}")).unwrap_or_default();
+        let title = format!("Plan accepted, in {} mode", capitalised(&mode.0));
+        let message = exit::accepted(&self.decider.policy, &mode) + &added;
+        Proposed::Switched { message, title }
     }
 
     pub(super) async fn become_agent(&mut self, agent: Arc<AgentSpec>) {
@@ -367,23 +350,40 @@ impl Actor {
             return Some(prompt);
         }
         text.extend(notices);
+        self.answer(prompt, text, Answered::Command { has_failed }).await;
+        None
+    }
+
+    /// Refuses a prompt, which the model never sees.
+    pub(super) async fn refuse(&mut self, mut prompt: Prompt, exceeded: BudgetUse) {
+        let content = std::mem::take(&mut prompt.content);
+        prompt.typed.get_or_insert(content);
+        let text = exceeded.end_notice(&self.decider.policy.context.source.today().ends);
+        self.answer(prompt, text, Answered::Refused(exceeded)).await;
+    }
+
+    /// Answers a prompt with a notice, and without the model.
+    async fn answer(&mut self, prompt: Prompt, text: String, answered: Answered) {
         let Prompt { typed, insertion, reply, .. } = prompt;
         let is_turn = !self.turns.is_running();
         if is_turn {
             self.decider.log.signal(SessionSignal::TurnBegan);
         }
         let message_id = MessageId::new(format!("msg_c{}_0", self.decider.log.conversation().answered + 1));
-        let content = Vec::new();
-        self.decider.log.record_prompt(InsertedPrompt { message_id, content, typed, insertion });
+        self.decider.log.record_prompt(InsertedPrompt { message_id, content: Vec::new(), typed, insertion });
         let message_id = MessageId::new(format!("msg_c{}", self.decider.log.conversation().answered));
-        let command = CommandEnd { answer: message_id.clone(), has_failed };
+        let (reason, command) = match answered {
+            Answered::Command { has_failed } => {
+                (StopReason::EndTurn.into(), Some(CommandEnd { answer: message_id.clone(), has_failed }))
+            }
+            Answered::Refused(exceeded) => (EndReason::BudgetExceeded(exceeded), None),
+        };
         self.decider.log.record_notice(NoticeKind::Message, message_id, text);
         self.decider.log.save().await;
         if is_turn {
-            self.decider.log.signal_end(TurnOutcome::Stopped(StopReason::EndTurn));
+            self.decider.log.signal_end(TurnOutcome::Stopped(reason.stop_reason()));
         }
-        self.turns.reply(reply, Ok(StopReason::EndTurn.into()), Some(command), &mut self.decider.log);
-        None
+        self.turns.reply(reply, Ok(reason), command, &mut self.decider.log);
     }
 
     /// Undoes a turn, tells the client, and notes it for the model.

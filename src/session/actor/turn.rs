@@ -2,10 +2,11 @@
 
 use super::Actor;
 use crate::acp::{ConfigOptionUpdate, MessageId, SessionUpdate, ToolCallId};
+use crate::budget::BudgetUse;
 use crate::client::SessionSignal;
 use crate::conversation::acp_updates;
 use crate::conversation::fitting::Shortened;
-use crate::event::{Compaction, SessionEvent, ToolCallUpdateEvent};
+use crate::event::{Compaction, NoticeKind, SessionEvent, ToolCallUpdateEvent};
 use crate::external_agent::session::{AgentMessage, AgentOutput, WaitingPrompt};
 use crate::permission::external::ChangeLevel;
 use crate::permission::{CallFacts, Effect};
@@ -19,9 +20,8 @@ use crate::session::mode::ancestry::Parent;
 use crate::session::mode::decider::{Authorization, Decided, Decider, Grant};
 use crate::session::notes::endings::BackgroundEnd;
 use crate::session::prompt_end::CommandEnd;
-use crate::session::subagent::handoff;
 use crate::session::subagent::relay::SubagentReport;
-use crate::session::subagent::spawn::{Delegation, Inherited, Spawned};
+use crate::session::subagent::spawn::{Delegation, Inherited, Requested, Spawned};
 use crate::session::turn::Turn;
 use crate::session::turn::message::{Background, FinishedCall, Next, Room, TurnMessage};
 use crate::session::turn::model_request::Requests;
@@ -29,7 +29,6 @@ use crate::session::turn::repetition::{self, Brake, Repetition};
 use crate::session::turn::turns::{self, FROM_TURN, RunningTurn};
 use crate::session::{DEADLINE, servers, turn};
 use crate::store::Row;
-use crate::text::counted;
 use crate::tool::{self, SessionAction, SessionState};
 use std::future::Future;
 use std::sync::Arc;
@@ -45,11 +44,13 @@ impl Actor {
             .as_ref()
             .map_or_else(Span::none, |trace| tracing::error_span!("turn", traceparent = %trace.parent));
         span.in_scope(|| tracing::debug!(session = %self.decider.log.id(), turn, "a turn begins"));
+        self.models.trace_turn(turn, trace.as_deref(), &mut self.decider);
         self.requests.trace = trace;
         self.decider.forget_denials();
         self.repetition = Repetition::default();
         self.switches.begin_turn();
         self.checks.begin_turn();
+        self.spending.begin_turn(&self.decider.policy.context.budgets.limits);
         let message_id = MessageId::new(format!("msg_{turn}_0"));
         let title = (turn == 1).then(|| title(&content)).flatten();
         let external_agent =
@@ -84,20 +85,23 @@ impl Actor {
             changes: self.checkpoints.sender(),
             intents: intents::intent_log(&self.decider.policy.ancestry, &self.decider.log),
             snapshot: self.checkpoints.own_snapshot(),
+            trace: self.decider.log.traced(|trace| trace.turn().cloned()).flatten(),
         };
         let task = tokio::spawn(turn::steps::run(running).instrument(span));
         let command =
             compacts.then(|| CommandEnd { answer: turn::compact::notice_id(turn), has_failed: false });
-        self.turns.running = Some(RunningTurn { messages, cancel, task, reply, joined: Vec::new(), command });
+        self.turns.running =
+            Some(RunningTurn { messages, cancel, task, reply, joined: Vec::new(), command, exceeded: None });
     }
 
-    /// Returns `None`, without side effects, once the turn has used all requests that the mode allows.
+    /// Returns `None` once the turn has used all requests that the mode allows, or a budget.
     async fn next_request(&mut self, steps: u32) -> Option<Next> {
-        let mode = self.decider.policy.context.modes.resolve(&self.decider.policy.mode.0).ok();
-        let limit = mode
-            .map_or(1, |mode| mode.max_steps)
-            .min(self.decider.policy.context.max_steps.unwrap_or(u32::MAX));
+        let limit = self.decider.policy.max_steps();
         if steps >= limit {
+            return None;
+        }
+        if let Some(exceeded) = self.spending.before_request(&mut self.notes, &mut self.decider).await {
+            self.end_by_budget(exceeded);
             return None;
         }
         match self.repetition.end_step(&self.decider.policy.mode) {
@@ -136,19 +140,24 @@ impl Actor {
         Some(self.requests.next(decider, models, switches, has_background))
     }
 
+    /// Tells the user once. Returns false if the turn ends already.
+    pub(super) fn end_by_budget(&mut self, exceeded: BudgetUse) -> bool {
+        let is_first = self.turns.exceed(exceeded);
+        if is_first {
+            let text = exceeded.end_notice(&self.decider.policy.context.source.today().ends);
+            let message_id = MessageId::new(format!("msg_{}_budget", self.decider.log.turn()));
+            self.decider.log.record_notice(NoticeKind::Message, message_id, text);
+        }
+        is_first
+    }
+
     /// The user learns of cut messages of their own; results can be read again.
     fn note_shortened(&mut self, shortened: Shortened) {
         let Shortened { saved, prompts } = shortened;
         if saved > 0 {
             self.turns.leave_context();
         }
-        if prompts > 0 {
-            let messages = counted(prompts, "older message of yours was", "older messages of yours were");
-            let text = format!(
-                "The model's context is full, so {messages} shortened for it. Your record keeps the whole text.\n\n"
-            );
-            self.notes.record_warning(text, &mut self.decider.log);
-        }
+        self.notes.warn_of_shortened(prompts, &mut self.decider.log);
     }
 
     pub(super) async fn turn_message(&mut self, message: TurnMessage) {
@@ -158,8 +167,11 @@ impl Actor {
                     self.repetition.count(update, &self.decider);
                 }
                 self.checks.observe(&event, &self.decider.policy.context.checks);
+                let usage = if let SessionEvent::Usage(usage) = &event { Some(*usage) } else { None };
                 self.decider.log.record(event, send_permit);
+                usage.into_iter().for_each(|usage| self.count(&usage));
             }
+            TurnMessage::SummaryUsage(usage) => self.count(&usage),
             TurnMessage::Progress { id, content, send_permit } => {
                 let update = acp_updates::progress(id, &[content], self.decider.log.accepted());
                 self.decider.log.send(update, send_permit);
@@ -332,6 +344,7 @@ impl Actor {
         let cancel = turn.cancel.clone();
         let joined = std::mem::take(&mut turn.joined);
         let (outcome, reply, command) = turn.outcome().await;
+        self.spending.end_turn(&mut self.decider);
         let cancelled = cancel.is_cancelled();
         if cancelled {
             // Ends background work of this turn, but not of earlier turns.
@@ -343,16 +356,11 @@ impl Actor {
         if let Some(id) = self.decider.log.conversation_mut().compacting.take() {
             self.decider.log.record(SessionEvent::Compaction { id, stage: Compaction::Cancelled }, None);
         }
-        for id in self.decider.log.conversation_mut().take_open_calls() {
-            let result = if cancelled { "Cancelled by the user." } else { "The call was not carried out." };
-            self.decider
-                .log
-                .record(ToolCallUpdateEvent::failed(id, result).cancelled(cancelled).into(), None);
-        }
+        turns::end_open_calls(&outcome, cancelled, &mut self.decider.log);
         if let Ok(reason) = &outcome {
-            let reason = reason.stop_reason();
-            self.decider.log.record(SessionEvent::Stop { reason }, None);
+            self.decider.log.record(SessionEvent::Stop { reason: reason.stop_reason() }, None);
         }
+        self.decider.log.traced(|trace| trace.end_turn(turns::traced_outcome(&outcome)));
         self.requests.end_transition_after(self.decider.log.turn());
         self.switches.end_turn();
         self.notes.deliver(&mut self.decider).await;
@@ -370,23 +378,13 @@ impl Actor {
     }
 
     pub(super) async fn start_session_action(&mut self, call: ToolCallId, action: SessionAction) -> Spawned {
-        let delegation = match action {
-            SessionAction::Delegate { agent, task, is_background, is_reader: _ } => {
-                Delegation::to_agent(agent.as_deref(), task, is_background, &self.decider.policy)
+        let delegation = match Delegation::of(action, &self.decider.policy) {
+            Ok(Requested::Subagent(delegation)) => delegation,
+            Ok(Requested::Handoff(agent)) => {
+                let text = format!("{} continues from the next step on. The mode stays the same.", agent.id);
+                self.become_agent(agent).await;
+                return Spawned::Done(text);
             }
-            SessionAction::Skill { skill, task } => Delegation::to_skill(&skill, &task, &self.decider.policy),
-            SessionAction::Handoff { agent } => match handoff::proposed(&agent, &self.decider.policy) {
-                Ok(agent) => {
-                    let text =
-                        format!("{} continues from the next step on. The mode stays the same.", agent.id);
-                    self.become_agent(agent).await;
-                    return Spawned::Done(text);
-                }
-                Err(text) => Err(text),
-            },
-        };
-        let delegation = match delegation {
-            Ok(delegation) => delegation,
             Err(text) => return Spawned::Refused(text),
         };
         let Self { decider, checkpoints, workspace, .. } = self;
@@ -397,6 +395,7 @@ impl Actor {
             changes: checkpoints.sender(),
             intents: intents::intent_log(&policy.ancestry, log),
             snapshot: checkpoints.shared_snapshot(&policy.ancestry, workspace, log).await,
+            tallies: self.spending.tallies(),
         };
         let inherited =
             Inherited { parent, workspace: workspace.clone(), chosen: self.models.chosen.clone() };
@@ -446,7 +445,13 @@ impl Actor {
     async fn agent_output(&mut self, output: AgentOutput) {
         match output {
             AgentOutput::Record(event, send_permit) => self.decider.log.record(event, send_permit),
-            AgentOutput::Show(update, send_permit) => self.decider.log.send(*update, send_permit),
+            AgentOutput::Show(update, send_permit) => {
+                let has_spent = self.spending.count_reported(&update, &mut self.decider);
+                self.decider.log.send(*update, send_permit);
+                if has_spent {
+                    Box::pin(self.check_budgets()).await;
+                }
+            }
             AgentOutput::Notice(text) => self.notes.record_warning(text, &mut self.decider.log),
             AgentOutput::NoticeInTurn(text) if self.turns.is_running() => {
                 self.notes.record_warning(text, &mut self.decider.log);

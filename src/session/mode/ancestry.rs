@@ -11,6 +11,7 @@ use super::ceilings::add;
 use crate::acp::SessionId;
 use crate::mode::Mode;
 use crate::permission::Ceilings;
+use crate::session::tally::Tallies;
 use crate::tool::SnapshotHandle;
 use crate::workspace::{Changes, IntentLog};
 
@@ -41,6 +42,8 @@ pub(crate) struct Parent {
     pub changes: mpsc::UnboundedSender<TurnChanges>,
     pub intents: Arc<dyn IntentLog>,
     pub snapshot: Option<SnapshotHandle>,
+    /// The sub-agent spends from the budgets of the session that a client opened.
+    pub tallies: Tallies,
 }
 
 impl Default for Ancestry {

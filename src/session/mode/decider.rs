@@ -25,6 +25,7 @@ use crate::permission::{
     Verdict,
 };
 use crate::session::event_log::EventLog;
+use crate::session::trace::PermissionOutcome;
 use crate::store::entry::{ChainEntry, RecordedConsent, RecordedFacts};
 use crate::store::sessions::StoredGrant;
 use crate::store::{self, Row};
@@ -146,6 +147,7 @@ impl Decider {
             return Decided::Final(self.denied(call, denial));
         };
         let facts = self.policy.refreshed(&facts);
+        self.log.traced(|trace| trace.note_server(&call, facts.server.as_deref()));
         match self.policy.decide(&facts) {
             Verdict::Allow if !fits => Decided::Final(Authorization::Invalid),
             Verdict::Allow => Decided::Granted(Grant { call, facts, has_user_consent: false }),
@@ -196,6 +198,7 @@ impl Decider {
         let options = permission_options::options(&scopes, &mode, self.policy.context.capabilities.forms);
         let (id, answer) = self.log.request_permission(call_update, options);
         self.answers.push(answer.map(move |answer| (id, answer)).boxed());
+        self.log.traced(|trace| trace.asked(id, &call, &mode));
         self.open.insert(id, OpenQuestion { call, facts, scopes, mode, reply });
         None
     }
@@ -210,7 +213,9 @@ impl Decider {
         client_io: &ClientIo,
     ) -> Option<(Decided, AuthorizationReply)> {
         let OpenQuestion { call, facts, scopes, mode, reply } = self.open.remove(&number)?;
-        let decided = match permission_options::read_answer(answer) {
+        let answer = permission_options::read_answer(answer);
+        self.log.traced(|trace| trace.answered(number, answer.outcome()));
+        let decided = match answer {
             PermissionAnswer::Always => {
                 self.allowed_note = allowed_note(&scopes, &mode);
                 self.remember(&mode, true, scopes);
@@ -299,6 +304,7 @@ impl Decider {
         for number in obsolete {
             let Some(question) = self.open.remove(&number) else { continue };
             self.log.client().withdraw(number);
+            self.log.traced(|trace| trace.answered(number, PermissionOutcome::Withdrawn));
             let authorization = match self.policy.decide(&question.facts) {
                 Verdict::Deny(denial) => self.denied(question.call.clone(), denial),
                 Verdict::Allow | Verdict::Ask(_) => Authorization::Cancelled,

@@ -6,7 +6,7 @@ use super::decider::Decider;
 use super::exit_form;
 use super::permission_options::REJECT_WITH_FEEDBACK;
 use super::policy::Policy;
-use super::switch::{Proposed, REJECT, SwitchRequest, Switches, narrow_first, options_to};
+use super::switch::{Proposed, REJECT, StayReason, SwitchRequest, Switches, narrow_first, options_to};
 use crate::acp::{
     MessageId, PermissionOption, PermissionOptionKind, PlanEntry, PlanEntryPriority, PlanEntryStatus,
     SessionModeId, ToolCallId, ToolCallStatus,
@@ -21,9 +21,36 @@ use crate::tool::Proposal;
 
 pub(crate) const NOT_ACCEPTED: &str = "Plan not accepted";
 
-pub(crate) const ASKS_FEEDBACK: &str = "\nWhat should change in the plan?\n";
+const ASKS_FEEDBACK: &str = "\nWhat should change in the plan?\n";
 
 impl Switches {
+    /// The end of a proposal that was not accepted.
+    pub(crate) fn not_accepted(&mut self, stay: StayReason, plan: &str) -> Proposed {
+        match stay {
+            StayReason::Feedback(text) => {
+                self.reject();
+                let why = "The user did not accept the plan and wants something changed.";
+                let (reason, then, ends_turn) = if let Some(text) = text {
+                    let text = format!("In the user's words: {text}");
+                    (format!("{why} {text}"), text, self.rejected_again())
+                } else {
+                    let then = "Wait for the user's next message.".to_owned();
+                    (why.to_owned(), then, Some(ASKS_FEEDBACK.into()))
+                };
+                Proposed::stayed(plan, &reason, format!("{why} The mode stays. {then}"), ends_turn)
+            }
+            StayReason::No(why) => {
+                self.reject();
+                Proposed::stayed(plan, &why, format!("{why} The mode stays."), self.rejected_again())
+            }
+            StayReason::Automatic(notice) => {
+                let message = format!("{} The mode stays.", AUTOMATIC);
+                let reason = "The client accepted without asking you.";
+                Proposed::stayed(plan, reason, message, Some(notice.into()))
+            }
+        }
+    }
+
     /// Asks the user to accept a plan and to choose the next mode.
     pub(crate) fn propose(
         &mut self,
@@ -94,8 +121,7 @@ impl Switches {
 }
 
 /// For the model.
-pub(crate) const AUTOMATIC: &str =
-    "The client accepted without asking the user, which does not count as consent.";
+const AUTOMATIC: &str = "The client accepted without asking the user, which does not count as consent.";
 
 /// Names the modes in the order of the options, and the kinds by which some clients name them. No colon: clients
 /// cut titles there.

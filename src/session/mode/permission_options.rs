@@ -6,6 +6,7 @@ use crate::acp::{
 };
 use crate::client::ClientError;
 use crate::permission::Scope;
+use crate::session::trace::PermissionOutcome;
 use crate::text::visible;
 use crate::tool::client_io::{ClientIo, Elicited};
 
@@ -39,6 +40,16 @@ pub(crate) enum PermissionAnswer {
     Unreachable(String),
     /// Rejected; a form must ask for the reason.
     AskReason,
+}
+
+impl PermissionAnswer {
+    pub(crate) fn outcome(&self) -> PermissionOutcome {
+        match self {
+            Self::Once | Self::Always => PermissionOutcome::Allowed,
+            Self::Never | Self::No(_) | Self::AskReason => PermissionOutcome::Rejected,
+            Self::Unreachable(_) => PermissionOutcome::Unreachable,
+        }
+    }
 }
 
 pub(crate) fn options(scopes: &[Scope], mode: &str, has_forms: bool) -> Vec<PermissionOption> {

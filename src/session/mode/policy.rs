@@ -114,6 +114,12 @@ impl Policy {
         tighter.unwrap_or(&self.mode).clone()
     }
 
+    /// Maximum number of model requests in a turn: 1 in an unknown mode.
+    pub(crate) fn max_steps(&self) -> u32 {
+        let mode = self.context.modes.resolve(&self.mode.0).ok();
+        mode.map_or(1, |mode| mode.max_steps).min(self.context.max_steps.unwrap_or(u32::MAX))
+    }
+
     /// The mode, and those that it cannot exceed. None of an unknown mode.
     pub(crate) fn mode_ceilings(&self, mode: &SessionModeId) -> Vec<Arc<Mode>> {
         self.context.modes.ceilings(&mode.0).unwrap_or_default()

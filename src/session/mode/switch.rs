@@ -93,6 +93,11 @@ impl Proposed {
 
 pub(crate) enum Chosen {
     Mode(SessionModeId, Option<String>),
+    Stay(StayReason),
+}
+
+/// Why the mode stays.
+pub(crate) enum StayReason {
     /// `None` if the client did not collect the feedback yet.
     Feedback(Option<String>),
     No(String),
@@ -242,16 +247,18 @@ impl Switches {
         let chosen = if from == policy.mode {
             chosen(answer, &targets)
         } else {
-            Chosen::No(format!("The mode has changed to {} in the meantime.", policy.mode))
+            Chosen::Stay(StayReason::No(format!("The mode has changed to {} in the meantime.", policy.mode)))
         };
         let chosen = match (chosen, automatic_consent(policy, at.elapsed())) {
-            (Chosen::Mode(..), Some(how)) => Chosen::Automatic(stays(&how, &from, &targets)),
+            (Chosen::Mode(..), Some(how)) => {
+                Chosen::Stay(StayReason::Automatic(stays(&how, &from, &targets)))
+            }
             (chosen, _) => chosen,
         };
         Some(AnsweredSwitch { from, targets, request, chosen })
     }
 
-    pub(crate) fn reject(&mut self) {
+    pub(super) fn reject(&mut self) {
         self.rejections += 1;
     }
 
@@ -386,22 +393,22 @@ fn chosen(answer: &PermissionReply, targets: &[SessionModeId]) -> Chosen {
     let response = match answer {
         Err(ClientError::Gone) => {
             let text = "No user can accept the plan here. It is kept: end your turn without repeating it.";
-            return Chosen::No(text.into());
+            return Chosen::Stay(StayReason::No(text.into()));
         }
-        Err(error) => return Chosen::No(format!("The user could not be asked: {error}.")),
+        Err(error) => return Chosen::Stay(StayReason::No(format!("The user could not be asked: {error}."))),
         Ok(response) => response,
     };
     let text = |selected| feedback(response, selected).map(str::to_owned);
     match &response.outcome {
         RequestPermissionOutcome::Selected(selected) => match &*selected.option_id.0 {
-            REJECT => Chosen::No("The user rejected the mode change.".into()),
-            REJECT_WITH_FEEDBACK => Chosen::Feedback(text(selected)),
+            REJECT => Chosen::Stay(StayReason::No("The user rejected the mode change.".into())),
+            REJECT_WITH_FEEDBACK => Chosen::Stay(StayReason::Feedback(text(selected))),
             id => match targets.iter().find(|target| *target.0 == *id) {
                 Some(target) => Chosen::Mode(target.clone(), text(selected)),
-                None => Chosen::No(NOT_OFFERED.into()),
+                None => Chosen::Stay(StayReason::No(NOT_OFFERED.into())),
             },
         },
         // No other outcome is consent, including future ones.
-        _ => Chosen::No(CANCELLED.into()),
+        _ => Chosen::Stay(StayReason::No(CANCELLED.into())),
     }
 }

@@ -123,6 +123,7 @@ fn failure(reason: EndReason) -> &'static str {
         EndReason::NoAnswer => "was asked again several times and gave no answer",
         EndReason::ChecksFailed => "ended with checks that fail",
         EndReason::ModeChanged => "was stopped because the new mode denies its calls",
+        EndReason::BudgetExceeded(_) => "was stopped because a budget is used up",
         EndReason::Stop(StopReason::EndTurn) => "ended without an answer",
         EndReason::Stop(StopReason::MaxTokens) => "ran out of tokens before it finished",
         EndReason::Stop(StopReason::MaxTurnRequests) => {

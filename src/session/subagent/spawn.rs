@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::announcement::Child;
+use super::handoff;
 use super::relay::{Heartbeat, SubagentRelay};
 use super::runner::Subagent;
 use super::subagents::Subagents;
@@ -22,6 +23,7 @@ use crate::session::options::ModelSelection;
 use crate::session::{OptionalUpdates, Origin, SessionContext, SessionInit, start};
 use crate::skill::Skill;
 use crate::store::entry::ChainEntry;
+use crate::tool::SessionAction;
 use crate::tool::agent::background::{BackgroundAgent, BackgroundStatus};
 use crate::workspace::Workspace;
 
@@ -48,9 +50,29 @@ pub(crate) struct Inherited {
     pub chosen: ModelSelection,
 }
 
+/// What a session action asks for.
+pub(crate) enum Requested {
+    Subagent(Delegation),
+    /// This agent continues the conversation.
+    Handoff(Arc<AgentSpec>),
+}
+
 impl Delegation {
+    /// The error is for the model.
+    pub(crate) fn of(action: SessionAction, policy: &Policy) -> Result<Requested, String> {
+        match action {
+            SessionAction::Delegate { agent, task, is_background, is_reader: _ } => {
+                Self::to_agent(agent.as_deref(), task, is_background, policy).map(Requested::Subagent)
+            }
+            SessionAction::Skill { skill, task } => {
+                Self::to_skill(&skill, &task, policy).map(Requested::Subagent)
+            }
+            SessionAction::Handoff { agent } => handoff::proposed(&agent, policy).map(Requested::Handoff),
+        }
+    }
+
     /// Delegates to the agent with this id, or to the session's own agent. The error is for the model.
-    pub(crate) fn to_agent(
+    fn to_agent(
         agent: Option<&str>,
         task: String,
         is_background: bool,
@@ -65,7 +87,7 @@ impl Delegation {
     }
 
     /// Delegates a skill to the session's own agent. The error is for the model.
-    pub(crate) fn to_skill(id: &str, task: &str, policy: &Policy) -> Result<Self, String> {
+    fn to_skill(id: &str, task: &str, policy: &Policy) -> Result<Self, String> {
         let skills = &policy.context.skills;
         let Some(skill) = skills.find(id) else {
             let names: Vec<&str> = skills.iter().map(|skill| skill.name.as_str()).collect();
@@ -131,7 +153,10 @@ impl Subagents {
         let child = Child { session: id.clone(), is_listed };
         self.show(&call, child, (&title, &agent.id, &task), log);
         let (client, end) = client::channel();
-        let context = context_below(&policy.context, init.ancestry.may_go_deeper());
+        let mut context = context_below(&policy.context, init.ancestry.may_go_deeper());
+        if let Some(traced) = &mut context.traced {
+            traced.above = log.traced(|trace| trace.link_of_call(&call)).flatten();
+        }
         // A sub-agent shares this session's servers, which report here.
         let handle = start(init, None, context, client);
         self.active.insert(call.clone(), handle.clone());

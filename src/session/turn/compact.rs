@@ -99,7 +99,7 @@ async fn summary_text(
     id: &str,
     notices: &mut u32,
 ) -> Result<Result<String, ModelError>, TurnError> {
-    let mut reply = turn.context.model.reply(request);
+    let mut reply = turn.request(request);
     let mut text = String::new();
     Ok(loop {
         match reply.next().await {
@@ -112,12 +112,12 @@ async fn summary_text(
             Some(Ok(ModelEvent::Waiting { reason, wait })) => {
                 notice(turn, id, notices, waiting(&reason, wait)).await?;
             }
+            Some(Ok(ModelEvent::Usage(usage))) => turn.post(TurnMessage::SummaryUsage(usage)).await?,
             Some(Ok(
                 ModelEvent::Thought(_)
                 | ModelEvent::ProviderState(_)
                 | ModelEvent::ToolCallStarted { .. }
-                | ModelEvent::ToolCall { .. }
-                | ModelEvent::Usage(_),
+                | ModelEvent::ToolCall { .. },
             )) => {}
             Some(Err(error)) => break Err(error),
             None => break Err(ModelError::new("the summary ended early")),

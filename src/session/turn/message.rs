@@ -14,7 +14,7 @@ use crate::conversation::question_text::CallPreview;
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::external_agent::session::ReadyReply;
 use crate::model::excess::Excess;
-use crate::model::{Failure, ModelError, ModelRequest};
+use crate::model::{Failure, ModelError, ModelRequest, Usage};
 use crate::permission::{CallFacts, Target};
 use crate::session::due_checks::CheckMessage;
 use crate::session::mode::decider::Authorization;
@@ -37,7 +37,7 @@ pub(crate) enum TurnMessage {
     Finished(Box<FinishedCall>, Option<OwnedSemaphorePermit>),
     /// Files whose changes the error of a call shows.
     Shown(Vec<(PathBuf, LastSeen)>),
-    /// Asks for the next step; `None` once `made` has reached the mode's limit.
+    /// Asks for the next step; `None` once `made` has reached the mode's limit, or a budget is used up.
     NextRequest {
         made: u32,
         reply: oneshot::Sender<Option<Next>>,
@@ -54,6 +54,8 @@ pub(crate) enum TurnMessage {
         reply: oneshot::Sender<Room>,
     },
     Summarised(Summarised, Option<OwnedSemaphorePermit>),
+    /// Of a request for a summary, which is no event.
+    SummaryUsage(Usage),
     /// Asks for a permit. `facts` is `None` for an unknown tool. If the arguments do not fit, the call never
     /// runs.
     Authorize {

@@ -12,7 +12,7 @@ use crate::conversation::reminder::placement::Placement;
 use crate::conversation::reminder::{self, ReminderReader, Transition};
 use crate::conversation::system_prompt::{self, PromptRole};
 use crate::mode::{InBand, Mode, ReminderPosition, ToolList};
-use crate::model::{Message, ModelRequest, ToolOffer, TraceContext};
+use crate::model::{Message, ModelId, ModelRequest, ToolOffer, TraceContext};
 use crate::permission::{self, CallFacts};
 use crate::session::event_log::EventLog;
 use crate::session::mode::decider::Decider;
@@ -41,6 +41,8 @@ pub(crate) struct Requests {
     window: ContextWindow,
     /// Bytes of the user's older messages that this summary keeps.
     prompts_budget: usize,
+    /// Model of the last request.
+    pub(crate) asked: Option<ModelId>,
 }
 
 struct PendingTransition {
@@ -173,6 +175,7 @@ impl Requests {
     ) -> ModelRequest {
         let ordinal = self.count;
         self.count += 1;
+        self.asked = Some(models.active.model.clone());
         ModelRequest {
             session: log.id().clone(),
             ordinal,

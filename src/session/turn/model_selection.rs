@@ -10,6 +10,7 @@ use crate::conversation::prompt_block::{MAX_PROMPT_TEXT, PICTURES};
 use crate::error::AgentError;
 use crate::mode::Access;
 use crate::model::Effort;
+use crate::model::TraceContext;
 use crate::model::catalog::ModelCatalog;
 use crate::model::catalog::NoModel;
 use crate::session::SessionContext;
@@ -19,6 +20,7 @@ use crate::session::mode::policy::Policy;
 use crate::session::notes::Notes;
 use crate::session::options::{self, ModelSelection};
 use crate::session::session_snapshot::SessionSnapshot;
+use crate::session::trace::TurnStart;
 use crate::store::Row;
 
 pub(crate) struct Models {
@@ -28,6 +30,20 @@ pub(crate) struct Models {
 }
 
 impl Models {
+    /// Begins the span of a turn, while telemetry is on.
+    pub(crate) fn trace_turn(&self, number: u64, parent: Option<&TraceContext>, decider: &mut Decider) {
+        let Decider { policy, log, .. } = decider;
+        let start = TurnStart {
+            number,
+            agent: &policy.agent.id,
+            mode: &policy.mode.0,
+            model: self.active.model.as_str(),
+            is_external: policy.agent.external_agent.is_some(),
+            parent,
+        };
+        log.traced(|trace| trace.begin_turn(&start));
+    }
+
     /// Without `chosen`, the user's choice is the default model.
     pub(crate) fn new(
         context: &SessionContext,

@@ -83,7 +83,7 @@ async fn run_steps(turn: &Turn, ids: &mut Ids) -> Result<EndReason, TurnError> {
             }
         };
         let (model, scope) = (request.model.clone(), RequestScope::of(&request));
-        let reply = turn.context.model.reply(request);
+        let reply = turn.request(request);
         let step = tokio::select! {
             biased;
             () = turn.cancel.cancelled() => return Ok(StopReason::Cancelled.into()),

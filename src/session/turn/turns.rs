@@ -9,8 +9,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::message::TurnMessage;
 use crate::acp::{ContentBlock, MessageId, StopReason};
+use crate::budget::BudgetUse;
 use crate::client::TurnOutcome;
 use crate::error::AgentError;
+use crate::event::ToolCallUpdateEvent;
 use crate::model::{Failure, ModelError};
 use crate::permission::Target;
 use crate::session::event_log::EventLog;
@@ -52,6 +54,8 @@ pub(crate) struct RunningTurn {
     pub(crate) joined: Vec<Prompt>,
     /// End of the command whose only work is this turn.
     pub(crate) command: Option<CommandEnd>,
+    /// The budget that ends the turn.
+    pub(crate) exceeded: Option<BudgetUse>,
 }
 
 #[allow(clippy::large_enum_variant, reason = "one at a time, moved once")]
@@ -79,7 +83,8 @@ impl RunningTurn {
             Err(TurnError::Model(error)) => Err(AgentError::Model(error.text)),
             Err(TurnError::Died) => Err(AgentError::Internal),
         };
-        (outcome, self.reply, self.command)
+        let exceeded = self.exceeded.map(|exceeded| Ok(EndReason::BudgetExceeded(exceeded)));
+        (exceeded.unwrap_or(outcome), self.reply, self.command)
     }
 }
 
@@ -127,6 +132,12 @@ impl Turns {
 
     pub(crate) fn cancel_token(&self) -> Option<CancellationToken> {
         self.running.as_ref().map(|turn| turn.cancel.clone())
+    }
+
+    /// Notes the budget that ends the running turn. Returns false if one is noted already, or no turn runs.
+    pub(crate) fn exceed(&mut self, exceeded: BudgetUse) -> bool {
+        let running = self.running.as_mut();
+        running.is_some_and(|turn| turn.exceeded.replace(exceeded).is_none())
     }
 
     /// True if the next prompt can start.
@@ -243,11 +254,42 @@ impl Turns {
     }
 }
 
+/// Ends the calls that a turn left open.
+pub(crate) fn end_open_calls(
+    outcome: &Result<EndReason, AgentError>,
+    is_cancelled: bool,
+    log: &mut EventLog,
+) {
+    let result = match outcome {
+        Ok(EndReason::BudgetExceeded(_)) => "Ended, because a budget is used up.",
+        _ if is_cancelled => "Cancelled by the user.",
+        _ => "The call was not carried out.",
+    };
+    for id in log.conversation_mut().take_open_calls() {
+        log.record(ToolCallUpdateEvent::failed(id, result).cancelled(is_cancelled).into(), None);
+    }
+}
+
 /// Returns the end of a turn in the client's terms.
 pub(crate) fn outcome(outcome: &Result<EndReason, AgentError>) -> TurnOutcome {
     match outcome {
         Ok(reason) => TurnOutcome::Stopped(reason.stop_reason()),
         Err(error) => TurnOutcome::Failed { code: error.code(), message: error.to_string() },
+    }
+}
+
+/// ACP's stop reason, or the kind of the error.
+pub(crate) fn traced_outcome(outcome: &Result<EndReason, AgentError>) -> Result<&'static str, &'static str> {
+    match outcome.as_ref().map(|reason| reason.stop_reason()) {
+        Ok(StopReason::EndTurn) => Ok("end_turn"),
+        Ok(StopReason::MaxTokens) => Ok("max_tokens"),
+        Ok(StopReason::MaxTurnRequests) => Ok("max_turn_requests"),
+        Ok(StopReason::Refusal) => Ok("refusal"),
+        Ok(StopReason::Cancelled) => Ok("cancelled"),
+        Ok(_) => Ok("other"),
+        Err(AgentError::AuthRequired(_)) => Err("key"),
+        Err(AgentError::Model(_)) => Err("model"),
+        Err(_) => Err("_OTHER"),
     }
 }
 

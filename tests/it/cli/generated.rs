@@ -57,7 +57,7 @@ fn subcommands_reject_and_hide_unused_options() {
         (&["scripts", "list"], false, false),
         (&["scripts", "run"], true, true),
         (&["skills", "list"], true, false),
-        (&["audit"], false, true),
+        (&["audit"], true, true),
     ] {
         let text = play(&[arguments, &["--help"]].concat()).1;
         assert_eq!((text.contains("--cwd"), text.contains("--store")), (has_cwd, has_store), "{text}");

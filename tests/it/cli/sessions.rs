@@ -14,10 +14,10 @@ fn part(id: &str) -> &str {
 }
 
 /// A home, a project and a script in which each prompt writes a file.
-struct CliFixture(tempfile::TempDir);
+pub(super) struct CliFixture(tempfile::TempDir);
 
 impl CliFixture {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let fixture = Self(tempfile::tempdir().unwrap());
         std::fs::create_dir(fixture.work()).unwrap();
         let write = json!({ "path": "a.txt", "content": "written\n" });
@@ -32,27 +32,27 @@ impl CliFixture {
         fixture
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.0.path().canonicalize().unwrap().join(name)
     }
 
-    fn work(&self) -> PathBuf {
+    pub(super) fn work(&self) -> PathBuf {
         self.path("work")
     }
 
-    fn file(&self) -> Option<String> {
+    pub(super) fn file(&self) -> Option<String> {
         std::fs::read_to_string(self.work().join("a.txt")).ok()
     }
 
     /// Runs the binary in the project. Returns the exit code, stdout and stderr.
-    fn run(&self, arguments: &[&str]) -> (i32, String, String) {
+    pub(super) fn run(&self, arguments: &[&str]) -> (i32, String, String) {
         self.run_in(&self.work(), arguments)
     }
 
-    fn run_in(&self, folder: &Path, arguments: &[&str]) -> (i32, String, String) {
+    pub(super) fn run_in(&self, folder: &Path, arguments: &[&str]) -> (i32, String, String) {
         let store = self.path("store.db");
         let store = ["--store", store.to_str().unwrap()];
-        let has_store = arguments[0] != "permissions";
+        let has_store = !["permissions", "schema"].contains(&arguments[0]);
         let output = Command::new(env!("CARGO_BIN_EXE_modegate"))
             .args(arguments)
             .args(if has_store { &store[..] } else { &[] })
@@ -64,14 +64,14 @@ impl CliFixture {
         (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
     }
 
-    fn prompt(&self, arguments: &[&str]) -> (i32, String, String) {
+    pub(super) fn prompt(&self, arguments: &[&str]) -> (i32, String, String) {
         let model = format!("scripted:{}", self.path("script.jsonl").display());
         self.run(&[&["--model", &model], arguments].concat())
     }
 
     /// A home with a session in code mode, which wrote the file. Also returns the session's id, and the head of its
     /// audit log that the run printed.
-    fn with_session() -> (Self, String, String) {
+    pub(super) fn with_session() -> (Self, String, String) {
         let fixture = Self::new();
         let (code, _, errors) = fixture.prompt(&["--mode", "code", "-p", "write it"]);
         assert_eq!(code, 0, "{errors}");
@@ -81,7 +81,7 @@ impl CliFixture {
         (fixture, id, head.to_owned())
     }
 
-    fn only_session(&self) -> Value {
+    pub(super) fn only_session(&self) -> Value {
         let (code, listed, errors) = self.run(&["sessions", "list", "--json"]);
         assert_eq!(code, 0, "{errors}");
         let mut lines = listed.lines();

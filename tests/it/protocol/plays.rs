@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use modegate::budget::{BudgetSettings, Budgets};
 use modegate::model::scripted;
 use modegate::skill::Skills;
 use serde_json::{Value, json};
@@ -60,6 +61,7 @@ async fn run_play(name: &str, script: &str, standards: &[Standard; 2], update: b
         dir: Arc::new(tempfile::tempdir().unwrap()),
         skills: Arc::default(),
         mode: "ask",
+        budgets: Arc::default(),
         standard: standards[0].clone(),
         standard_2: standards[1].clone(),
         tools: Vec::new(),
@@ -147,6 +149,7 @@ struct PlayRunner {
     dir: Arc<tempfile::TempDir>,
     skills: Arc<Mutex<Arc<Skills>>>,
     mode: &'static str,
+    budgets: Arc<Budgets>,
     /// Parts of messages that the play does not show in full.
     standard: Standard,
     standard_2: Standard,
@@ -160,7 +163,9 @@ impl PlayRunner {
     /// Returns the harness, and starts it at the first call.
     fn client(&mut self) -> &mut TestClient {
         let (mode, dir, skills) = (self.mode, Some(Arc::clone(&self.dir)), Arc::clone(&self.skills));
-        self.client.get_or_insert_with(|| TestClient::with(Setup { mode, skills, dir, ..Setup::default() }))
+        let budgets = Arc::clone(&self.budgets);
+        let setup = || Setup { mode, skills, dir, budgets, ..Setup::default() };
+        self.client.get_or_insert_with(|| TestClient::with(setup()))
     }
 
     /// Applies a setting. Returns `None` if there is no such setting.
@@ -169,6 +174,11 @@ impl PlayRunner {
         let words: Vec<_> = words.iter().map(String::as_str).collect();
         match words.as_slice() {
             ["mode", mode] => self.mode = ["ask", "plan", "code"].into_iter().find(|known| known == mode)?,
+            ["budgets", settings] => {
+                let settings: String = serde_json::from_str(settings).ok()?;
+                let settings: BudgetSettings = serde_saphyr::from_str(&settings).ok()?;
+                self.budgets = Arc::new(Budgets { limits: settings.limits().ok()?, ..Budgets::default() });
+            }
             ["version", "2"] => self.standard = self.standard_2.clone(),
             ["full"] => self.standard = self.standard.full(),
             ["skill", name, body] => {

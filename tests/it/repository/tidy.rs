@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
-const LAYERS: [(&str, &[&str]); 84] = [
+const LAYERS: [(&str, &[&str]); 91] = [
     ("acp", &[]),
     (
         "agent",
@@ -34,8 +34,9 @@ const LAYERS: [(&str, &[&str]); 84] = [
             "workspace",
         ],
     ),
-    ("audit", &["chain", "ids", "mode", "permission", "store"]),
+    ("audit", &["chain", "ids", "mode", "permission", "signing", "store"]),
     ("bounded_file", &[]),
+    ("budget", &["model"]),
     ("busy", &[]),
     ("chain", &["ids"]),
     ("checks", &["mode"]),
@@ -45,6 +46,7 @@ const LAYERS: [(&str, &[&str]); 84] = [
     ("conversation", &["acp", "agents", "bounded_file", "checks", "client", "event", "git_folder", "skill"]),
     ("conversation/mode_switch", &["yaml_error"]),
     ("error", &["acp"]),
+    ("evidence_bundle", &["ids", "signing", "store"]),
     ("event", &["acp", "conversation/content", "model"]),
     ("file_lock", &["kernel"]),
     ("front_matter", &[]),
@@ -116,7 +118,7 @@ const LAYERS: [(&str, &[&str]); 84] = [
     ("external_agent/settings_text", &[]),
     ("external_agent/sockets", &[]),
     ("folder_removal", &[]),
-    ("headless", &["acp", "agent", "client", "conversation", "model", "permission", "session"]),
+    ("headless", &["acp", "agent", "budget", "client", "conversation", "model", "permission", "session"]),
     ("http", &[]),
     ("ids", &["acp"]),
     ("image_scaling", &[]),
@@ -130,10 +132,12 @@ const LAYERS: [(&str, &[&str]); 84] = [
         "managed_policy",
         &[
             "agents",
+            "budget",
             "external_agent/definition",
             "external_agent/known",
             "mode",
             "model",
+            "otlp/settings",
             "permission",
             "policy",
             "process",
@@ -145,12 +149,15 @@ const LAYERS: [(&str, &[&str]); 84] = [
     ("model", &["acp", "http", "process", "sandbox"]),
     ("model/wire", &["model"]),
     ("permission", &["mode"]),
+    ("otlp", &["acp", "http", "ids", "process/secrets", "span_record", "store"]),
+    ("otlp/settings", &[]),
     ("own_files", &[]),
     ("platform", &[]),
     ("policy", &["checks", "mode", "permission", "agents", "server", "yaml_error"]),
     ("path_bytes", &[]),
     ("process", &["folder_removal", "git_folder", "kernel", "sandbox", "supervisor"]),
     ("agents", &["external_agent/definition", "mode", "model"]),
+    ("report", &["acp", "audit", "conversation/content", "event", "ids", "model", "store", "workspace"]),
     ("rpc", &["acp", "agent", "client", "conversation", "error", "json_rpc", "session", "transport"]),
     ("sandbox", &["kernel"]),
     ("server", &["acp", "permission"]),
@@ -166,11 +173,14 @@ const LAYERS: [(&str, &[&str]); 84] = [
     ("conversation/neutralise", &[]),
     ("conversation/prompt_block", &["acp", "conversation", "model"]),
     ("conversation/reminder", &["acp", "conversation", "mode", "model", "permission"]),
+    ("signing", &["chain"]),
     ("skill", &["front_matter", "yaml_error"]),
+    ("span_record", &["ids"]),
     (
         "store",
         &[
             "acp",
+            "budget",
             "chain",
             "conversation/content",
             "event",
@@ -180,6 +190,8 @@ const LAYERS: [(&str, &[&str]); 84] = [
             "model",
             "path_bytes",
             "permission",
+            "signing",
+            "span_record",
             "workspace",
         ],
     ),
@@ -349,6 +361,7 @@ const UNSAFE: [&str; 4] =
 
 /// Modules that `cli` may name.
 const CLI: &[&str] = &[
+    "budget",
     "acp",
     "agent",
     "audit",
@@ -357,18 +370,22 @@ const CLI: &[&str] = &[
     "config",
     "conversation/content",
     "event",
+    "evidence_bundle",
     "headless",
     "ids",
     "managed_policy",
     "mode",
     "model",
+    "otlp",
     "permission",
     "policy",
     "process",
     "agents",
+    "report",
     "rpc",
     "server",
     "session",
+    "signing",
     "skill",
     "store",
     "terminal_host",
@@ -384,6 +401,7 @@ const CLI: &[&str] = &[
 /// Modules that `config` may name.
 const CONFIG: &[&str] = &[
     "acp",
+    "budget",
     "agent",
     "bounded_file",
     "file_lock",
@@ -397,6 +415,7 @@ const CONFIG: &[&str] = &[
     "managed_policy",
     "mode",
     "model",
+    "otlp",
     "permission",
     "policy",
     "process",
@@ -404,6 +423,7 @@ const CONFIG: &[&str] = &[
     "sandbox",
     "server",
     "session",
+    "signing",
     "skill",
     "store",
     "tool",
@@ -439,6 +459,7 @@ const COMMON: [&str; 5] = ["busy", "lazy_channel", "line_diff", "platform", "tex
 /// Modules that `session` may name.
 const SESSION: &[&str] = &[
     "acp",
+    "budget",
     "bounded_file",
     "chain",
     "checks",
@@ -462,7 +483,9 @@ const SESSION: &[&str] = &[
     "process",
     "agents",
     "server",
+    "signing",
     "skill",
+    "span_record",
     "store",
     "tool",
     "workspace",
@@ -471,19 +494,23 @@ const SESSION: &[&str] = &[
 
 /// Parts of a module, lowest first, and the other parts of that module that each may name. A part is a file with
 /// the folder beside it.
-const PARTS: [(&str, &[&str]); 15] = [
+const PARTS: [(&str, &[&str]); 19] = [
     ("session/insertion", &[]),
-    ("session/event_log", &["session/insertion"]),
+    ("session/trace", &[]),
+    ("session/event_log", &["session/insertion", "session/trace"]),
     ("session/options", &[]),
     ("session/prompt_end", &[]),
     ("session/session_snapshot", &[]),
-    ("session/mode", &["session/event_log"]),
+    ("session/tally", &[]),
+    ("session/mode", &["session/event_log", "session/tally"]),
+    ("session/mode", &["session/event_log", "session/trace"]),
     ("session/due_checks", &["session/event_log", "session/mode"]),
     (
         "session/handle",
         &["session/insertion", "session/options", "session/prompt_end", "session/session_snapshot"],
     ),
     ("session/notes", &["session/event_log", "session/mode"]),
+    ("session/spending", &["session/event_log", "session/mode", "session/notes", "session/tally"]),
     ("session/servers", &["session/event_log", "session/mode", "session/notes"]),
     (
         "session/subagent",
@@ -494,6 +521,7 @@ const PARTS: [(&str, &[&str]); 15] = [
             "session/notes",
             "session/options",
             "session/prompt_end",
+            "session/trace",
         ],
     ),
     (
@@ -510,6 +538,7 @@ const PARTS: [(&str, &[&str]); 15] = [
             "session/servers",
             "session/session_snapshot",
             "session/subagent",
+            "session/trace",
         ],
     ),
     ("session/command", &["session/handle", "session/mode", "session/options", "session/turn"]),
@@ -541,20 +570,33 @@ const PARTS: [(&str, &[&str]); 15] = [
             "session/prompt_end",
             "session/servers",
             "session/session_snapshot",
+            "session/spending",
             "session/subagent",
             "session/turn",
+            "session/trace",
         ],
     ),
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 142] = [
+const PURE: [&str; 161] = [
     "acp",
     "audit",
+    "audit/signatures",
+    "budget",
+    "budget/prices",
     "chain",
     "checks",
     "checks/findings",
     "event",
+    "evidence_bundle",
+    "report",
+    "report/comparison",
+    "report/html",
+    "report/plots",
+    "report/steps",
+    "report/turns",
+    "session/event_log/chain_end",
     "front_matter",
     "external_agent/client/requests",
     "external_agent/client/content",
@@ -595,6 +637,13 @@ const PURE: [&str; 142] = [
     "model/written_call/harmony",
     "session/turn/repetition",
     "session/turn/non_answer",
+    "otlp/backoff",
+    "otlp/conventions",
+    "otlp/encode",
+    "otlp/logs",
+    "otlp/metrics",
+    "otlp/settings",
+    "otlp/spans",
     "permission",
     "permission/address",
     "permission/address_pattern",
@@ -643,6 +692,7 @@ const PURE: [&str; 142] = [
     "rpc/v2/updates",
     "session/command/user_command",
     "skill",
+    "span_record",
     "store/entry",
     "text",
     "tool/foreign_call",
@@ -694,11 +744,11 @@ const PURE: [&str; 142] = [
 ];
 
 /// Libraries, and the only modules that may name them.
-const LIBRARIES: [(&str, &[&str]); 42] = [
+const LIBRARIES: [(&str, &[&str]); 44] = [
     ("agent_client_protocol_schema", &["acp"]),
     ("anyhow", &["main", "cli", "config", "headless", "terminal_run"]),
     ("jiff", &["ids", "model/remote", "conversation/system_prompt"]),
-    ("base64", &["image_scaling", "rpc/v2/updates", "tool/file/picture"]),
+    ("base64", &["image_scaling", "rpc/v2/updates", "signing", "tool/file/picture"]),
     (
         "memchr",
         &[
@@ -716,14 +766,17 @@ const LIBRARIES: [(&str, &[&str]); 42] = [
     ("ratatui_core", &["terminal_host/panel"]),
     ("reqwest", &["http"]),
     ("rpassword", &["cli/setup"]),
-    ("rustls", &["http"]),
+    ("rustls", &["http", "signing"]),
     (
         "secrecy",
         &[
             "http",
             "model",
+            "signing",
+            "signing",
             "config",
             "cli/setup",
+            "otlp",
             "process",
             "external_agent/client/start",
             "external_agent/definition",
@@ -773,15 +826,18 @@ const LIBRARIES: [(&str, &[&str]); 42] = [
     ("jpeg_encoder", &["image_scaling"]),
     ("jsonrpsee", &["rpc", "error"]),
     ("minipng", &["image_scaling"]),
-    ("percent_encoding", &["permission/address", "permission/address_pattern", "platform"]),
+    ("opentelemetry_proto", &["otlp"]),
+    ("prost", &["otlp"]),
+    ("percent_encoding", &["otlp/settings", "permission/address", "permission/address_pattern", "platform"]),
     ("rusqlite", &["store"]),
     ("icu_normalizer", &["platform"]),
-    ("ring", &["ids", "http"]),
+    ("ring", &["ids", "http", "signing"]),
     (
         "serde_saphyr",
         &[
             "audit",
             "checks",
+            "managed_policy",
             "mode",
             "permission/rules",
             "policy",

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use modegate::acp::SessionId;
-use modegate::audit::{AuditReport, audit};
+use modegate::audit::{AuditReport, TrustAnchors, audit};
 use modegate::model::{ModelEvent, ModelStop};
 use modegate::process::shell::Sandbox;
 use modegate::store::{Store, StoreLocation, Sync};
@@ -393,7 +393,7 @@ async fn undo_names_conflicting_changes_between_edits() {
 pub(crate) async fn report(store: &Path, session: &str, kept: Option<&str>) -> AuditReport {
     let store = Store::open(StoreLocation::File(store.to_owned()), Sync::Normal).unwrap();
     let evidence = store.evidence(&SessionId::new(session)).await.unwrap().unwrap();
-    audit(&evidence, effect_of, kept)
+    audit(&evidence, effect_of, TrustAnchors { head: kept, key: None })
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use clap::{Command, CommandFactory};
 use super::{Page, source};
 
 /// The meanings of the outcomes of a headless run.
-const OUTCOMES: [(&str, &str); 9] = [
+const OUTCOMES: [(&str, &str); 10] = [
     (
         "Done",
         "the turn ended; a denied call counts only until a later one does the same; in `plan`, an answer is enough",
@@ -18,8 +18,12 @@ const OUTCOMES: [(&str, &str); 9] = [
     ),
     ("Denied", "the last attempt at something was denied; in `plan`: the answer is empty"),
     ("StepLimit", "the turn reached `--max-steps`, or the mode's `max_steps`"),
-    ("TokenLimit", "the run used more tokens than `--max-tokens`"),
-    ("TimedOut", "the run took longer than `--timeout`"),
+    ("TokenLimit", "the turn used more tokens than `--max-tokens`, or than its budget"),
+    ("TimedOut", "the turn took longer than `--timeout`, or than its budget"),
+    (
+        "BudgetExceeded",
+        "the turn cost more than `--max-cost`, or than its budget, or a budget of the session or the day is used up",
+    ),
     (
         "Looping",
         "the model repeated the same calls with the same results, or only made calls that were denied",

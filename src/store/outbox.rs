@@ -1,0 +1,282 @@
+//! The outbox of telemetry: span records that wait, and for each session the last entry of the audit log that
+//! was exported. Rows leave the outbox only after a backend has accepted them.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::sync::Arc;
+
+use rusqlite::{Connection, OptionalExtension, params};
+use tokio::sync::watch;
+
+use super::owner::StoreOwner;
+use super::{Store, StoreError, sql};
+use crate::acp::SessionId;
+use crate::chain::Link;
+use crate::platform::files::keep_private;
+use crate::span_record::SpanRecord;
+
+/// Maximum bytes of the rows of one query, unless the first row has more.
+const MAX_BYTES: usize = 1024 * 1024;
+
+/// Wakes the exporters of this process.
+#[derive(Debug, Clone, Default)]
+pub struct OutboxBell(Arc<watch::Sender<u64>>);
+
+/// A span record in the outbox.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WaitingSpan {
+    pub id: i64,
+    pub session: SessionId,
+    /// `None` if the row cannot be read.
+    pub record: Option<SpanRecord>,
+    /// Agent of the session.
+    pub agent: Option<String>,
+}
+
+/// An entry of the audit log that is not exported yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingLink {
+    pub session: SessionId,
+    pub link: Link,
+}
+
+/// The two outboxes, each with one exporter at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outbox {
+    Spans,
+    Links,
+}
+
+/// Held while an exporter reads the outbox and sends, so that no other process sends the same rows.
+#[derive(Debug)]
+pub struct OutboxLock {
+    /// `None` for a store in memory.
+    _file: Option<File>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OutboxCounts {
+    pub spans: u64,
+    pub links: u64,
+}
+
+impl OutboxBell {
+    pub fn ring(&self) {
+        self.0.send_modify(|rings| *rings += 1);
+    }
+
+    pub fn listen(&self) -> watch::Receiver<u64> {
+        self.0.subscribe()
+    }
+}
+
+impl Outbox {
+    fn lock_name(self) -> &'static str {
+        match self {
+            Self::Spans => "spans.lock",
+            Self::Links => "links.lock",
+        }
+    }
+}
+
+impl Store {
+    /// Returns `None` if another process exports at the moment.
+    pub async fn lock_outbox(&self, outbox: Outbox) -> Result<Option<OutboxLock>, StoreError> {
+        let path = self.query(move |_, owner| Ok(owner.shared_lock(outbox.lock_name()))).await?;
+        let Some(path) = path else { return Ok(Some(OutboxLock { _file: None })) };
+        keep_private(&path)?;
+        let file = OpenOptions::new().write(true).open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(OutboxLock { _file: Some(file) })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error.into()),
+        }
+    }
+
+    /// The oldest finished records. Turns of processes that have ended are finished as interrupted.
+    pub async fn waiting_spans(&self, limit: usize) -> Result<Vec<WaitingSpan>, StoreError> {
+        self.query(move |connection, owner| waiting_spans(connection, owner, limit)).await
+    }
+
+    /// Removes exported records.
+    pub async fn remove_spans(&self, ids: Vec<i64>) -> Result<(), StoreError> {
+        self.write(move |connection| {
+            let transaction =
+                connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+            for id in ids {
+                sql::execute(&transaction, "DELETE FROM outbox_spans WHERE id = ?1", [id])?;
+            }
+            transaction.commit()
+        })
+        .await
+    }
+
+    /// Entries of the audit log that are not exported yet, each session's in order.
+    pub async fn waiting_links(&self, limit: usize) -> Result<Vec<WaitingLink>, StoreError> {
+        self.query(move |connection, _| waiting_links(connection, limit)).await
+    }
+
+    /// Moves the cursors of sessions to the last exported entries.
+    pub async fn advance_outbox(&self, exported: BTreeMap<String, u64>) -> Result<(), StoreError> {
+        self.write(move |connection| {
+            let transaction =
+                connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+            for (session, number) in exported {
+                advance(&transaction, &session, number)?;
+            }
+            transaction.commit()
+        })
+        .await
+    }
+
+    pub async fn outbox_counts(&self) -> Result<OutboxCounts, StoreError> {
+        self.query(|connection, _| counts(connection)).await
+    }
+}
+
+/// A finished turn replaces the row that says that the turn runs.
+pub(super) fn insert_span(
+    connection: &Connection,
+    session: &SessionId,
+    record: &SpanRecord,
+) -> rusqlite::Result<()> {
+    let is_open = record.ended.is_none();
+    if !is_open {
+        let sql = "DELETE FROM outbox_spans WHERE session_id = ?1 AND open_span = ?2";
+        sql::execute(connection, sql, params![&*session.0, record.link.span])?;
+    }
+    let body = serde_json::to_string(record)
+        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+    sql::execute(
+        connection,
+        "INSERT INTO outbox_spans (session_id, open_span, body) VALUES (?1, ?2, ?3)",
+        params![&*session.0, is_open.then_some(&record.link.span), body],
+    )
+}
+
+/// A session that is exported already keeps its cursor.
+pub(super) fn insert_cursor(
+    connection: &Connection,
+    session: &SessionId,
+    number: u64,
+) -> rusqlite::Result<()> {
+    let sql = "INSERT OR IGNORE INTO outbox_sessions (session_id, exported) VALUES (?1, ?2)";
+    sql::execute(connection, sql, params![&*session.0, number.cast_signed()])
+}
+
+fn waiting_spans(
+    connection: &Connection,
+    owner: &StoreOwner,
+    limit: usize,
+) -> rusqlite::Result<Vec<WaitingSpan>> {
+    let mut waiting = interrupted(connection, owner, limit)?;
+    let sql = "SELECT outbox_spans.id, session_id, body, agent FROM outbox_spans \
+               JOIN sessions ON sessions.id = session_id WHERE open_span IS NULL ORDER BY outbox_spans.id";
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query([])?;
+    let mut bytes = 0;
+    while waiting.len() < limit
+        && let Some(row) = rows.next()?
+    {
+        let body: String = row.get(2)?;
+        bytes += body.len();
+        if bytes > MAX_BYTES && !waiting.is_empty() {
+            break;
+        }
+        waiting.push(WaitingSpan {
+            id: row.get(0)?,
+            session: SessionId::new(row.get::<_, String>(1)?),
+            record: read(&body),
+            agent: row.get(3)?,
+        });
+    }
+    Ok(waiting)
+}
+
+fn read(body: &str) -> Option<SpanRecord> {
+    serde_json::from_str(body)
+        .inspect_err(|error| tracing::warn!(%error, "a span record cannot be read"))
+        .ok()
+}
+
+/// Turns whose process has ended. The last event of the session is their end.
+fn interrupted(
+    connection: &Connection,
+    owner: &StoreOwner,
+    limit: usize,
+) -> rusqlite::Result<Vec<WaitingSpan>> {
+    let sql = "SELECT outbox_spans.id, session_id, body, agent, owner, updated_at FROM outbox_spans \
+               JOIN sessions ON sessions.id = session_id WHERE open_span IS NOT NULL ORDER BY outbox_spans.id LIMIT ?1";
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let rows = sql::rows(connection, sql, [limit], |row| {
+        let owned_by: Option<String> = row.get(4)?;
+        let runs = owned_by.is_some_and(|owned_by| owned_by == owner.id || owner.is_other(&owned_by));
+        let last_event = row.get::<_, i64>(5)?.saturating_mul(1000);
+        let body: String = row.get(2)?;
+        let record = read(&body).map(|record| SpanRecord {
+            ended: Some(last_event.max(record.began)),
+            error: Some("interrupted".into()),
+            ..record
+        });
+        let span = WaitingSpan {
+            id: row.get(0)?,
+            session: SessionId::new(row.get::<_, String>(1)?),
+            record,
+            agent: row.get(3)?,
+        };
+        Ok((!runs).then_some(span))
+    })?;
+    Ok(rows.into_iter().flatten().collect())
+}
+
+fn waiting_links(connection: &Connection, limit: usize) -> rusqlite::Result<Vec<WaitingLink>> {
+    let sql = "SELECT chain.session_id, number, body, hash FROM outbox_sessions \
+               CROSS JOIN chain ON chain.session_id = outbox_sessions.session_id AND number > exported \
+               ORDER BY outbox_sessions.session_id, number";
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query([])?;
+    let (mut waiting, mut bytes) = (Vec::new(), 0);
+    while waiting.len() < limit
+        && let Some(row) = rows.next()?
+    {
+        let body: String = row.get(2)?;
+        bytes += body.len();
+        if bytes > MAX_BYTES && !waiting.is_empty() {
+            break;
+        }
+        let number = row.get::<_, i64>(1)?.cast_unsigned();
+        waiting.push(WaitingLink {
+            session: SessionId::new(row.get::<_, String>(0)?),
+            link: Link { number, body, hash: row.get(3)? },
+        });
+    }
+    Ok(waiting)
+}
+
+fn advance(connection: &Connection, session: &str, number: u64) -> rusqlite::Result<()> {
+    let sql = "UPDATE outbox_sessions SET exported = max(exported, ?2) WHERE session_id = ?1";
+    sql::execute(connection, sql, params![session, number.cast_signed()])?;
+    forget_exported(connection, session)
+}
+
+/// Forgets a session that is closed and has no further entry.
+pub(super) fn forget_exported(connection: &Connection, session: &str) -> rusqlite::Result<()> {
+    let sql = "DELETE FROM outbox_sessions WHERE session_id = ?1 \
+               AND exported >= (SELECT max(number) FROM chain WHERE session_id = ?1) \
+               AND (SELECT owner FROM sessions WHERE id = ?1) IS NULL";
+    sql::execute(connection, sql, params![session])
+}
+
+fn counts(connection: &Connection) -> rusqlite::Result<OutboxCounts> {
+    let count = |sql: &str| -> rusqlite::Result<u64> {
+        let count = connection.query_row(sql, [], |row| row.get::<_, i64>(0)).optional()?;
+        Ok(count.unwrap_or_default().cast_unsigned())
+    };
+    Ok(OutboxCounts {
+        spans: count("SELECT count(*) FROM outbox_spans WHERE open_span IS NULL")?,
+        links: count(
+            "SELECT count(*) FROM outbox_sessions CROSS JOIN chain \
+             ON chain.session_id = outbox_sessions.session_id AND number > exported",
+        )?,
+    })
+}
