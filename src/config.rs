@@ -206,7 +206,10 @@ impl Config {
         let fetch_client = Arc::new(file.fetch.unwrap_or_default().to_fetch_client()?);
         let connections = Connections::new(&file.network.unwrap_or_default(), &environment)?;
         let keys = file.providers.values().filter_map(|settings| settings.api_key.clone());
-        let telemetry = TelemetryConfig::new(None, file.telemetry.as_ref(), &environment)?.with_secrets(keys);
+        let managed = managed_file::limits_everywhere();
+        let telemetry =
+            TelemetryConfig::new(managed.telemetry.as_ref(), file.telemetry.as_ref(), &environment)?;
+        let telemetry = telemetry.with_secrets(keys);
         let is_without_data_folder = environment.data_folder.is_none();
         // A deterministic run gives the same bytes each time, so it neither reads nor writes the user's store.
         let default_store = if flags.deterministic { Some("memory") } else { None };

@@ -3,6 +3,7 @@
 //! The policy narrows the choices of users, projects and models, and widens nothing. Its modes are built in or its own, so
 //! that no file of a user changes their meaning. [`crate::config`] reads the file and decides whether to believe it.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
@@ -10,9 +11,14 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_saphyr::Spanned;
 
+use crate::budget::prices::{ModelPrice, Prices};
+use crate::budget::{BudgetSettings, Budgets};
 use crate::mode::Modes;
 use crate::mode::definition::{Fault, ModeDefinition};
 use crate::model::allowed::ModelPattern;
+use crate::otlp::telemetry_settings::{
+    self as telemetry, TelemetrySettings, TelemetrySources, TelemetryVariables,
+};
 use crate::permission::rules::RuleTexts;
 use crate::policy::{self, Diagnostic, LayerOwner};
 use crate::process::HostPattern;
@@ -46,6 +52,15 @@ pub struct ManagedPolicy {
     pub allowed: Allowed,
     /// Rules that come before those of users. `allow` is not possible here.
     pub permissions: RuleTexts,
+    /// Budgets, as in config.yaml. In each figure, the stricter one counts. Those of a day are for the sessions of one
+    /// store. Default: none.
+    pub budgets: Option<BudgetSettings>,
+    /// Prices of models for `budgets`, by PROVIDER/NAME or NAME. Where the policy limits a cost, prices of users do not
+    /// count. Default: the list prices that Modegate knows.
+    pub prices: BTreeMap<String, ModelPrice>,
+    /// Export of telemetry, as in config.yaml. With `required`, no setting of a user changes it, and nothing starts if it
+    /// cannot be sent. Default: none.
+    pub telemetry: Option<TelemetrySettings>,
     /// Requirements without which sessions, commands or agents do not start.
     pub require: Requirements,
     /// Choices that users keep.
@@ -270,6 +285,12 @@ impl ManagedPolicy {
         definition.check().map_err(|fault| Diagnostic::at(name, text, fault))
     }
 
+    /// Returns an error that names the key whose value is no amount.
+    fn to_budgets(&self) -> Result<Budgets, String> {
+        let limits = self.budgets.clone().unwrap_or_default().limits()?;
+        Ok(Budgets { limits, prices: Prices::new(self.prices.clone())? })
+    }
+
     fn check(self) -> Result<CheckedPolicy, Fault> {
         let mut modes = Modes::built_in();
         policy::add_modes(&mut modes, &self.modes, LayerOwner::User)?;
@@ -292,6 +313,14 @@ impl ManagedPolicy {
         check_patterns(hosts.as_ref(), |text| text.parse::<HostPattern>().map(drop))?;
         for server in servers.iter().flatten() {
             server.value.fault().map_or(Ok(()), |text| Err(Fault::at(server, text)))?;
+        }
+        let whole = |text: String| Fault { line: 1, column: 1, text };
+        self.to_budgets().map_err(whole)?;
+        // Without an address, that of the environment is required.
+        if let Some(settings) = self.telemetry.as_ref().filter(|settings| settings.endpoint.is_some()) {
+            let variables = TelemetryVariables::default();
+            let sources = TelemetrySources { policy: Some(settings), user: None, variables: &variables };
+            telemetry::resolve(sources).map_err(|reason| whole(format!("telemetry: {reason}")))?;
         }
         if let Some(rule) = self.permissions.allow.first() {
             let text = "a policy allows nothing that users do not allow: it has `deny` and `ask`";

@@ -358,6 +358,7 @@ impl Agent {
             checks: Arc::clone(&policy.checks),
             fallback_ceiling,
             managed_modes,
+            budgets: Arc::new(policy.managed.limit_budgets(&self.context.budgets)),
             exits: managed_session::limited_exits(&policy.managed, self.context.exits),
             refuses_unrecorded: self.context.refuses_unrecorded || policy.managed.require.record,
             models,

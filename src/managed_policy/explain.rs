@@ -128,6 +128,14 @@ impl CheckedPolicy {
         for (key, rules) in definition.rules().into_iter().filter(|(_, rules)| !rules.is_empty()) {
             keys.add(&format!("permissions.{key}"), join(&rules));
         }
+        if definition.budgets.is_some() {
+            keys.add("budgets", "see the file".into());
+        }
+        if let Some(telemetry) = &definition.telemetry {
+            let endpoint = telemetry.endpoint.as_deref().unwrap_or("that of the user");
+            let required = if telemetry.required == Some(true) { ", required" } else { "" };
+            keys.add("telemetry", format!("{endpoint}{required}"));
+        }
         let requirements = definition.require.names().into_iter().filter(|(_, is_set)| *is_set);
         requirements.for_each(|(key, _)| keys.add(&format!("require.{key}"), "true".into()));
         let choices = definition.user_may.names().into_iter().filter(|(_, may)| !may);

@@ -7,10 +7,12 @@ use super::allowed_program::{AgentCommand, ProgramPattern};
 use super::repository::RepositoryPattern;
 use super::{AllowedServer, BY_POLICY, CheckedPolicy, ManagedPolicy, PlaceLimit, Requirements, UserChoices};
 use crate::agents::{AgentOrigin, AgentRegistry, AgentSpec};
+use crate::budget::Budgets;
 use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::external_agent::known;
 use crate::mode::{CeilingKind, DEFAULT, Mode, Modes, Network, canonical};
 use crate::model::allowed::{AllowedModels, ModelPattern};
+use crate::otlp::telemetry_settings::TelemetrySettings;
 use crate::permission::rules::Rules;
 use crate::platform::Platform;
 use crate::policy::{Diagnostic, Layers};
@@ -36,8 +38,10 @@ pub struct ManagedLimits {
     pub models: AllowedModels,
     /// `None` allows all hosts.
     pub hosts: Option<AllowedHosts>,
+    pub telemetry: Option<TelemetrySettings>,
     pub require: Requirements,
     pub user_may: UserChoices,
+    budgets: Budgets,
     /// Says that the file is not believed, and why.
     pub fault: Option<String>,
     /// Modes that the policy defines.
@@ -83,8 +87,10 @@ impl CheckedPolicy {
                 patterns: texts.iter().filter_map(|text| text.value.parse().ok()).collect(),
                 ..AllowedHosts::default()
             }),
+            telemetry: self.definition.telemetry.clone(),
             require: *require,
             user_may: *user_may,
+            budgets: self.definition.to_budgets().unwrap_or_default(),
             fault: None,
             own_modes: self.modes.iter().filter(is_own).cloned().collect(),
             allowed_modes,
@@ -185,6 +191,13 @@ impl ManagedLimits {
         } else {
             users_rules.without_allow()
         });
+    }
+
+    /// In each figure, the stricter budget. The prices are the policy's where it limits a cost.
+    pub fn limit_budgets(&self, users: &Budgets) -> Budgets {
+        let limits = users.limits.stricter(&self.budgets.limits);
+        let counted = if self.budgets.limits.limits_cost() { &self.budgets } else { users };
+        Budgets { limits, prices: counted.prices.clone() }
     }
 
     /// Limits the agents of a session. `resolve` finds a program.

@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::agents::{AgentOrigin, AgentRegistry};
+use crate::budget::{Figure, Period};
 use crate::mode::{Access, CeilingKind, Mode, Network};
 use crate::model::ModelId;
 use crate::permission::compare;
@@ -64,6 +65,10 @@ fn faults_have_their_place_and_a_suggestion() {
         ("places: [{paths: [/srv]}]", "the key `max_mode` is missing"),
         ("require: {recod: true}", "did you mean `record`?"),
         ("require: {record: yes please}", "record: expected true or false"),
+        ("budgets: {day: {tokens: -1}}", "tokens: expected a whole number"),
+        ("budgets: {day: {cost_usd: -1}}", "budgets: day: cost_usd is a number from 0"),
+        ("telemetry: {required: maybe}", "required: expected true or false"),
+        ("telemetry: {endpoint: 'ftp://x'}", "telemetry: "),
         ("user_may: {define_modes: 1}", "define_modes: expected true or false"),
         ("modes: [{id: m}]", "needs `access`"),
         ("modes: [{id: m, extends: none}]", "unknown mode \"none\""),
@@ -73,9 +78,14 @@ fn faults_have_their_place_and_a_suggestion() {
         let error = ManagedPolicy::parse("policy.yaml", text).map(drop).unwrap_err().to_string();
         assert!(error.contains(expected), "{text:?}: {error}");
     }
-    for text in
-        ["{}", "max_mode: PLAN", "max_mode: architect", "\u{feff}max_mode: plan", "--- \nmax_mode: plan\n"]
-    {
+    for text in [
+        "{}",
+        "telemetry: {required: true}",
+        "max_mode: PLAN",
+        "max_mode: architect",
+        "\u{feff}max_mode: plan",
+        "--- \nmax_mode: plan\n",
+    ] {
         checked(text);
     }
 }
@@ -276,6 +286,23 @@ fn rules_come_first_and_users_cannot_allow_what_they_ask() {
     let layers =
         limited_layers("user_may: {allow_calls: false}", "permissions: {allow: [shell]}", LayerOwner::User);
     assert_eq!(layers.rules.iter().count(), 0);
+}
+
+#[test]
+fn stricter_budget_counts_at_the_prices_of_the_policy() {
+    let users = |text: &str| {
+        let settings: BudgetSettings = serde_saphyr::from_str(text).unwrap();
+        let free = serde_saphyr::from_str("{a/b: {input: 0, output: 0}}").unwrap();
+        Budgets { limits: settings.limits().unwrap(), prices: Prices::new(free).unwrap() }
+    };
+    let both = |policy: &str, user: &str| limits(policy).limit_budgets(&users(user));
+    let tokens = |budgets: &Budgets| budgets.limits.get(Period::Day, Figure::Tokens);
+    assert_eq!(tokens(&both("budgets: {day: {tokens: 5}}", "{day: {tokens: 9}}")), Some(5));
+    assert_eq!(tokens(&both("budgets: {day: {tokens: 5}}", "{day: {tokens: 3}}")), Some(3));
+    assert_eq!(tokens(&both("budgets: {day: {tokens: 5}}", "{}")), Some(5));
+    assert_eq!(tokens(&both("{}", "{day: {tokens: 9}}")), Some(9));
+    assert_eq!(both("budgets: {day: {cost_usd: 5}}", "{}").prices, Prices::default());
+    assert_eq!(both("budgets: {day: {tokens: 5}}", "{}").prices, users("{}").prices, "the control");
 }
 
 /// No value of any key makes a session allow more than without the policy.

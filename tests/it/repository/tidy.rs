@@ -135,10 +135,12 @@ const LAYERS: [(&str, &[&str]); 92] = [
         "managed_policy",
         &[
             "agents",
+            "budget",
             "external_agent/definition",
             "external_agent/known",
             "mode",
             "model",
+            "otlp/settings",
             "permission",
             "policy",
             "process",
@@ -844,6 +846,7 @@ const LIBRARIES: [(&str, &[&str]); 44] = [
         &[
             "audit",
             "checks",
+            "managed_policy",
             "mode",
             "permission/rules",
             "policy",

@@ -7,12 +7,18 @@ use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use modegate::process::Processes;
+use modegate::process::sandbox_paths::User;
+use modegate::process::shell::{Sandbox, Shell};
+use modegate::sandbox::Support;
 use serde_json::json;
 
 use super::machine::{Machine, in_namespace};
 use super::modes::over_protocol;
 use super::{Attempt, nothing};
 use crate::support::binary_client::BinaryClient;
+use crate::support::requirements::require_sandbox;
+use crate::support::shell;
 
 /// Port of a server that counts its requests, and their number.
 static PORT: AtomicU16 = AtomicU16::new(0);
@@ -189,19 +195,6 @@ fn only_listed_servers_and_programs_are_started() {
     });
 }
 
-#[rustfmt::skip]
-const SANDBOX: &[Attempt] = &[
-    Attempt { name: "shell.sandbox: off", prepare: |m| {
-        m.write("home/.config/modegate/config.yaml", "shell: {sandbox: 'off'}");
-        m.modes_file("modes: [{id: free, extends: code}]");
-    }, run: |m| {
-        let outside = m.path("outside").display().to_string();
-        let call = format!(r#"{{"command": "echo x > {outside}"}}"#);
-        m.script("shell.jsonl", &[&[("shell", &call)]]);
-        m.play("shell.jsonl", &["--mode", "free"])
-    }, effect: |m| m.path("outside").exists() },
-];
-
 const BROKER: &[Attempt] = &[Attempt::new("wrap with --no-broker", nothing, |m| {
     m.run(&["--mode", "code", "-p", "x", "wrap", "--no-broker", "--", "sh", "-c", "echo x > out.txt"])
 })];
@@ -214,7 +207,7 @@ const RECORD: &[Attempt] = &[
     }),
     Attempt::new(
         "a store that cannot be written",
-        |m| m.write("home/.local", "no folder"),
+        |m| m.write("home/.local/share/modegate/modegate.db/x", ""),
         |m| over_protocol(m, "session/set_mode", &json!({ "modeId": "code" })),
     ),
 ];
@@ -231,13 +224,59 @@ const WIDENED: &[Attempt] = &[
         m.run(&[&folders[..], &["--", "sh", "-c", &script]].concat())
     }),
     Attempt::new("a profile of the user", |m| m.write("elsewhere/x", ""), |m| {
-        let profile = format!("[{{name: sh, state_dirs: [{{path: '{}'}}]}}]", m.work().display());
+        let profile = format!("[{{name: bash, state_dirs: [{{path: '{}'}}]}}]", m.work().display());
         m.write("home/.config/modegate/external-agents.yaml", &profile);
         let script = format!("echo x > {}/out.txt", m.work().display());
         let elsewhere = m.path("elsewhere");
-        m.run(&["--cwd", elsewhere.to_str().unwrap(), "run", "--mode", "plan", "--", "sh", "-c", &script])
+        m.run(&["--cwd", elsewhere.to_str().unwrap(), "run", "--mode", "plan", "--", "bash", "-c", &script])
     }),
 ];
+
+/// True if nothing was exported.
+fn is_not_exported(machine: &Machine) -> bool {
+    !has_asked_the_server(machine)
+}
+
+fn write_as(machine: &Machine, variables: &[(&str, &str)]) -> String {
+    let model = format!("scripted:{}", machine.path("write.jsonl").display());
+    machine.run_with(variables, &["--mode", "code", "--model", &model, "-p", "x"])
+}
+
+#[rustfmt::skip]
+const EXPORT: &[Attempt] = &[
+    Attempt { name: "OTEL_SDK_DISABLED", prepare: nothing, run: |m| write_as(m, &[("OTEL_SDK_DISABLED", "true")]),
+        effect: is_not_exported },
+    Attempt { name: "exporters none", prepare: nothing, run: |m| write_as(m, &[
+        ("OTEL_TRACES_EXPORTER", "none"), ("OTEL_LOGS_EXPORTER", "none"), ("OTEL_METRICS_EXPORTER", "none")]),
+        effect: is_not_exported },
+];
+
+/// A model that uses more tokens than the budget, and then writes.
+fn expensive(machine: &Machine) {
+    let write = fs::read_to_string(machine.path("write.jsonl")).unwrap();
+    let first = "{\"usage\": {\"used\": 1200, \"size\": 200000}}\n{\"tool_call\": {\"id\": \"c\", \"name\": \"list_directory\", \
+                 \"arguments\": {\"path\": \".\"}}}\n{\"stop\": \"done\"}\n";
+    machine.write("spend.jsonl", &format!("{first}{write}"));
+}
+
+const BUDGET: &[Attempt] = &[Attempt::new("--max-tokens", expensive, |m| {
+    m.play("spend.jsonl", &["--mode", "code", "--max-tokens", "1000000"])
+})];
+
+#[test]
+fn export_and_budgets_hold_against_variables_and_flags() {
+    in_namespace("lists::export_and_budgets_hold_against_variables_and_flags", || {
+        serve();
+        let telemetry = |rest: &str| format!("telemetry: {{endpoint: '{}'{rest}}}", address());
+        all(EXPORT, &telemetry(", required: true"), &telemetry(""));
+        let machine = Machine::new();
+        machine.set_policy("telemetry: {required: true}");
+        let output = write_as(&machine, &[]);
+        assert!(!machine.has_written() && output.contains("requires telemetry"), "{output}");
+        drop(machine);
+        all(BUDGET, "budgets: {turn: {tokens: 100}}", "budgets: {turn: {tokens: 100000}}");
+    });
+}
 
 #[test]
 fn requirements_hold_against_flags_and_settings() {
@@ -251,8 +290,6 @@ fn requirements_hold_against_flags_and_settings() {
         machine.set_policy("require: {record: true}");
         machine.write_with(&["--mode", "code"]);
         assert!(machine.has_written(), "a stored session is not refused");
-        drop(machine);
-        all(SANDBOX, "require: {sandbox: true}", "");
     });
 }
 
@@ -305,14 +342,31 @@ const WIDE_PLAN: Attempt = Attempt::new(
     |m| m.write_with(&["--mode", "plan"]),
 );
 
+/// Without a kernel that supports the sandbox, no command starts.
+#[test]
+fn required_sandbox_overrides_the_users_setting() {
+    require_sandbox();
+    let home = tempfile::tempdir().unwrap();
+    let (off, roots) = (shell(home.path(), Sandbox::Off), [home.path().to_owned()]);
+    assert!(off.workspace(&roots).is_off() && off.program().is_some(), "the control");
+    let required = off.requiring_sandbox(false);
+    assert!(!required.workspace(&roots).is_off() && !required.brokers_commands());
+    assert!(required.program().is_some());
+    assert!(off.requiring_sandbox(true).brokers_commands());
+    let user = User { home: Some(home.path().to_owned()), ..User::default() };
+    let processes = Processes::new(env!("CARGO_BIN_EXE_modegate").into(), std::env::temp_dir());
+    let support = Support::Linux { landlock: 0, seccomp: false };
+    let without = Shell::new(processes, Some("/bin/sh".into()), user, Vec::new(), Sandbox::Off, support);
+    assert!(without.program().is_some(), "the control");
+    assert!(without.requiring_sandbox(false).program().is_none());
+}
+
 #[test]
 fn places_and_rules_hold() {
     in_namespace("lists::places_and_rules_hold", || {
-        all(
-            PLACES,
-            "places: [{paths: ['WORK'], max_mode: plan}]",
-            "places: [{paths: ['WORK-2'], max_mode: plan}]",
-        );
+        let work = "places: [{paths: ['WORK'], max_mode: plan}]";
+        all(PLACES, work, "");
+        all(&PLACES[..1], work, "places: [{paths: ['WORK-2'], max_mode: plan}]");
         let acme = "places: [{repositories: ['github.com/acme/*'], max_mode: plan}]";
         all(REPOSITORIES, acme, "");
         all(&REPOSITORIES[..2], acme, "places: [{repositories: ['github.com/other/*'], max_mode: plan}]");

@@ -28,6 +28,9 @@ allowed:
 permissions:
   deny: ["read_file(**/.env)", "shell(git push *)"]
   ask: ["fetch"]
+budgets: { day: { cost_usd: 20, tokens: 5000000 } }
+prices: { openai/llm: { input: 1, output: 4 } }
+telemetry: { endpoint: "https://otel.corp.example", required: true }
 require: { sandbox: true, broker: true, record: true }
 user_may:
   define_modes: false
@@ -54,7 +57,7 @@ fn managed_policy_page_has_every_key() {
          the whole file unusable, and then the strictest limits count. `modegate policy schema` prints the JSON Schema.",
     );
     page.heading(2, "Keys");
-    let keys = keys_of::<ManagedPolicy>(&["modes", "permissions"]);
+    let keys = keys_of::<ManagedPolicy>(&["modes", "permissions", "budgets", "prices", "telemetry"]);
     page.table(
         ["key", "type", "default", "meaning"],
         keys.into_iter()
@@ -62,7 +65,8 @@ fn managed_policy_page_has_every_key() {
     );
     page.paragraph(
         "`modes` has the keys of the [modes file](modes-file.md), `permissions` its rules \
-         ([permissions](permissions.md#rules)).",
+         ([permissions](permissions.md#rules)), \
+         `budgets`, `prices` and `telemetry` those of [config.yaml](config.md).",
     );
     page.check("managed-policy.md");
 }
@@ -70,8 +74,19 @@ fn managed_policy_page_has_every_key() {
 #[test]
 fn managed_policy_example_uses_every_key() {
     let policy = ManagedPolicy::parse("policy.yaml", EXAMPLE).unwrap_or_else(|error| panic!("{error}"));
-    let ManagedPolicy { max_mode, places, modes, allowed, permissions, require, user_may } =
-        policy.definition().clone();
+    let ManagedPolicy {
+        max_mode,
+        places,
+        modes,
+        allowed,
+        permissions,
+        budgets,
+        prices,
+        telemetry,
+        require,
+        user_may,
+    } = policy.definition().clone();
+    assert!(budgets.is_some() && !prices.is_empty() && telemetry.is_some());
     assert!(max_mode.is_some() && !modes.is_empty());
     assert!(places.iter().any(|place| !place.paths.is_empty() && !place.repositories.is_empty()));
     let lists = [allowed.modes.is_some(), allowed.agents.is_some(), allowed.programs.is_some()];
