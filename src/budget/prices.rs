@@ -46,7 +46,7 @@ const fn row(model: &'static str, price: ModelPrice) -> KnownPrice {
     KnownPrice { model, price, long: None, noted: NOTED }
 }
 
-/// OpenAI doubles the prices of input, and adds half of that of output.
+/// `OpenAI` doubles the prices of input in long requests, and adds half of that of output.
 const fn openai(model: &'static str, standard: ModelPrice, long: ModelPrice) -> KnownPrice {
     KnownPrice { model, price: standard, long: Some((272_000, long)), noted: NOTED }
 }

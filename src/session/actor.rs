@@ -399,7 +399,7 @@ impl Actor {
         }
     }
 
-    fn count(&mut self, usage: &Usage) {
+    fn count(&mut self, usage: Option<&Usage>) {
         let model = self.requests.asked.as_ref().unwrap_or(&self.models.active.model);
         self.spending.count(model, usage, &mut self.decider);
     }

@@ -156,8 +156,9 @@ impl Spending {
         }
     }
 
-    /// Counts a request to a model.
-    pub(crate) fn count(&mut self, model: &ModelId, usage: &Usage, decider: &mut Decider) {
+    /// Counts a request to a model, if there is a report of one.
+    pub(crate) fn count(&mut self, model: &ModelId, usage: Option<&Usage>, decider: &mut Decider) {
+        let Some(usage) = usage else { return };
         let cost = decider.policy.context.budgets.prices.cost(model, usage);
         if cost.is_none() {
             let _ = self.tallies.unpriced.set(model.clone());

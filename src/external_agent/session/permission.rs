@@ -99,8 +99,7 @@ impl ExternalAgentSession {
             _ => return None,
         };
         let is_denied = matches!(decide(&facts, limits), Verdict::Deny(_));
-        let hooked = hooked_change::facts(call, &facts, &self.host, limits).filter(|_| !is_denied);
-        hooked
+        hooked_change::facts(call, &facts, &self.host, limits).filter(|_| !is_denied)
     }
 
     /// Decides a request that hooks have seen, under the ceilings of this moment.

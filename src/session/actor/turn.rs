@@ -169,9 +169,9 @@ impl Actor {
                 self.checks.observe(&event, &self.decider.policy.context.checks);
                 let usage = if let SessionEvent::Usage(usage) = &event { Some(*usage) } else { None };
                 self.decider.log.record(event, send_permit);
-                usage.into_iter().for_each(|usage| self.count(&usage));
+                self.count(usage.as_ref());
             }
-            TurnMessage::SummaryUsage(usage) => self.count(&usage),
+            TurnMessage::SummaryUsage(usage) => self.count(Some(&usage)),
             TurnMessage::Progress { id, content, send_permit } => {
                 let update = acp_updates::progress(id, &[content], self.decider.log.accepted());
                 self.decider.log.send(update, send_permit);

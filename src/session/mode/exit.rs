@@ -44,7 +44,7 @@ impl Switches {
                 Proposed::stayed(plan, &why, format!("{why} The mode stays."), self.rejected_again())
             }
             StayReason::Automatic(notice) => {
-                let message = format!("{} The mode stays.", AUTOMATIC);
+                let message = format!("{AUTOMATIC} The mode stays.");
                 let reason = "The client accepted without asking you.";
                 Proposed::stayed(plan, reason, message, Some(notice.into()))
             }

@@ -38,7 +38,6 @@ impl Decider {
                 self.tell_of_call(HookEvent::Call, &call, &facts, Some(HookDecision::Deny));
                 decided
             }
-            (Decided::Final(_), _) => decided,
             (Decided::Ask(_) | Decided::Granted(_), HookOutcome::Refused(refusal)) => {
                 self.tell_of_call(HookEvent::Call, &call, &facts, Some(HookDecision::Deny));
                 Decided::Final(self.denied_by_hook(call, *refusal))
@@ -56,7 +55,7 @@ impl Decider {
                 self.tell_of_call(HookEvent::Question, &call, &facts, None);
                 decided
             }
-            (Decided::Granted(_), _) => decided,
+            (Decided::Granted(_) | Decided::Final(_), _) => decided,
         }
     }
 
