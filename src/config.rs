@@ -202,7 +202,9 @@ impl Config {
         let fetch_client = Arc::new(file.fetch.unwrap_or_default().to_fetch_client()?);
         let connections = Connections::new(&file.network.unwrap_or_default(), &environment)?;
         let keys = file.providers.values().filter_map(|settings| settings.api_key.clone());
-        let telemetry = TelemetryConfig::new(None, file.telemetry.as_ref(), &environment)?.with_secrets(keys);
+        let telemetry =
+            TelemetryConfig::new(managed_file::read().telemetry(), file.telemetry.as_ref(), &environment)?
+                .with_secrets(keys);
         let is_without_data_folder = environment.data_folder.is_none();
         // A deterministic run gives the same bytes each time, so it neither reads nor writes the user's store.
         let default_store = if flags.deterministic { Some("memory") } else { None };
@@ -421,9 +423,8 @@ impl Config {
             let providers = Providers::new(self.environment, self.asked, router, models);
             Arc::new(move || providers.catalog())
         };
-        let (host, retention) =
-            (HostSettings { policy, load_models, binary, wrapped: wrapped_agent }, self.retention);
-        Ok(Runtime { context, host, determinism, retention, telemetry })
+        let host = HostSettings { policy, load_models, binary, wrapped: wrapped_agent };
+        Ok(Runtime { context, host, determinism, retention: self.retention, telemetry })
     }
 }
 

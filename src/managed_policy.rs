@@ -13,6 +13,7 @@ use serde_saphyr::Spanned;
 use crate::mode::Modes;
 use crate::mode::definition::{Fault, ModeDefinition};
 use crate::model::allowed::ModelPattern;
+use crate::otlp::settings::{self, TelemetrySettings};
 use crate::permission::rules::RuleTexts;
 use crate::policy::{self, Diagnostic, LayerOwner};
 use crate::process::HostPattern;
@@ -48,6 +49,8 @@ pub struct ManagedPolicy {
     pub permissions: RuleTexts,
     /// Requirements without which sessions, commands or agents do not start.
     pub require: Requirements,
+    /// Export of traces, metrics and the audit log. Users can read the file, and with it the headers.
+    pub telemetry: Option<TelemetrySettings>,
     /// Choices that users keep.
     pub user_may: UserChoices,
 }
@@ -239,6 +242,16 @@ impl PolicyState {
     }
 }
 
+impl PolicyState {
+    /// The settings of telemetry. `None` for a file that is not believed: it names no collector.
+    pub fn telemetry(&self) -> Option<&TelemetrySettings> {
+        match self {
+            Self::Valid(policy) => policy.definition.telemetry.as_ref(),
+            Self::Absent | Self::Unusable(_) => None,
+        }
+    }
+}
+
 impl ManagedPolicy {
     /// The rules by kind.
     pub fn rules(&self) -> [(&'static str, Vec<&str>); 2] {
@@ -292,6 +305,9 @@ impl ManagedPolicy {
         check_patterns(hosts.as_ref(), |text| text.parse::<HostPattern>().map(drop))?;
         for server in servers.iter().flatten() {
             server.value.fault().map_or(Ok(()), |text| Err(Fault::at(server, text)))?;
+        }
+        if let Some(Err(text)) = self.telemetry.as_ref().map(settings::check) {
+            return Err(Fault { line: 1, column: 1, text: format!("telemetry: {text}") });
         }
         if let Some(rule) = self.permissions.allow.first() {
             let text = "a policy allows nothing that users do not allow: it has `deny` and `ask`";

@@ -132,6 +132,7 @@ const LAYERS: [(&str, &[&str]); 91] = [
         "managed_policy",
         &[
             "agents",
+            "otlp/settings",
             "external_agent/definition",
             "external_agent/known",
             "mode",

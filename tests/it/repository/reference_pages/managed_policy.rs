@@ -29,6 +29,7 @@ permissions:
   deny: ["read_file(**/.env)", "shell(git push *)"]
   ask: ["fetch"]
 require: { sandbox: true, broker: true, record: true }
+telemetry: { endpoint: "https://otel.corp.example", required: true }
 user_may:
   define_modes: false
   define_agents: false
@@ -70,8 +71,9 @@ fn managed_policy_page_has_every_key() {
 #[test]
 fn managed_policy_example_uses_every_key() {
     let policy = ManagedPolicy::parse("policy.yaml", EXAMPLE).unwrap_or_else(|error| panic!("{error}"));
-    let ManagedPolicy { max_mode, places, modes, allowed, permissions, require, user_may } =
+    let ManagedPolicy { max_mode, places, modes, allowed, permissions, require, user_may, telemetry } =
         policy.definition().clone();
+    assert!(telemetry.is_some_and(|telemetry| telemetry.required == Some(true)));
     assert!(max_mode.is_some() && !modes.is_empty());
     assert!(places.iter().any(|place| !place.paths.is_empty() && !place.repositories.is_empty()));
     let lists = [allowed.modes.is_some(), allowed.agents.is_some(), allowed.programs.is_some()];
