@@ -430,9 +430,8 @@ impl Config {
             let providers = Providers::new(self.environment, self.asked, router, models);
             Arc::new(move || providers.catalog())
         };
-        let (host, retention) =
-            (HostSettings { policy, load_models, binary, wrapped: wrapped_agent }, self.retention);
-        Ok(Runtime { context, host, determinism, retention, telemetry })
+        let host = HostSettings { policy, load_models, binary, wrapped: wrapped_agent };
+        Ok(Runtime { context, host, determinism, retention: self.retention, telemetry })
     }
 }
 

@@ -16,9 +16,7 @@ use crate::budget::{BudgetSettings, Budgets};
 use crate::mode::Modes;
 use crate::mode::definition::{Fault, ModeDefinition};
 use crate::model::allowed::ModelPattern;
-use crate::otlp::telemetry_settings::{
-    self as telemetry, TelemetrySettings, TelemetrySources, TelemetryVariables,
-};
+use crate::otlp::telemetry_settings::{self, TelemetrySettings};
 use crate::permission::rules::RuleTexts;
 use crate::policy::{self, Diagnostic, LayerOwner};
 use crate::process::HostPattern;
@@ -58,8 +56,8 @@ pub struct ManagedPolicy {
     /// Prices of models for `budgets`, by PROVIDER/NAME or NAME. Where the policy limits a cost, prices of users do not
     /// count. Default: the list prices that Modegate knows.
     pub prices: BTreeMap<String, ModelPrice>,
-    /// Export of telemetry, as in config.yaml. With `required`, no setting of a user changes it, and nothing starts if it
-    /// cannot be sent. Default: none.
+    /// Export of traces, metrics and the audit log, as in config.yaml. With `required`, no setting of a user changes it,
+    /// and nothing starts without an address. Users can read the file, and with it the headers. Default: none.
     pub telemetry: Option<TelemetrySettings>,
     /// Requirements without which sessions, commands or agents do not start.
     pub require: Requirements,
@@ -254,6 +252,16 @@ impl PolicyState {
     }
 }
 
+impl PolicyState {
+    /// The settings of telemetry. `None` for a file that is not believed: it names no collector.
+    pub fn telemetry(&self) -> Option<&TelemetrySettings> {
+        match self {
+            Self::Valid(policy) => policy.definition.telemetry.as_ref(),
+            Self::Absent | Self::Unusable(_) => None,
+        }
+    }
+}
+
 impl ManagedPolicy {
     /// The rules by kind.
     pub fn rules(&self) -> [(&'static str, Vec<&str>); 2] {
@@ -316,11 +324,8 @@ impl ManagedPolicy {
         }
         let whole = |text: String| Fault { line: 1, column: 1, text };
         self.to_budgets().map_err(whole)?;
-        // Without an address, that of the environment is required.
-        if let Some(settings) = self.telemetry.as_ref().filter(|settings| settings.endpoint.is_some()) {
-            let variables = TelemetryVariables::default();
-            let sources = TelemetrySources { policy: Some(settings), user: None, variables: &variables };
-            telemetry::resolve(sources).map_err(|reason| whole(format!("telemetry: {reason}")))?;
+        if let Some(Err(text)) = self.telemetry.as_ref().map(telemetry_settings::check) {
+            return Err(whole(format!("telemetry: {text}")));
         }
         if let Some(rule) = self.permissions.allow.first() {
             let text = "a policy allows nothing that users do not allow: it has `deny` and `ask`";

@@ -18,7 +18,7 @@ use crate::store::Store;
 use crate::store::outbox::OutboxBell;
 use exporter::Exporter;
 use sender::{Delivery, Sender};
-use telemetry_settings::{Destination, Signal};
+use telemetry_settings::{Signal, TelemetryDestination};
 
 mod backoff;
 pub mod conventions;
@@ -62,7 +62,12 @@ struct ExportContext {
 
 impl Telemetry {
     /// Starts the exporters. `secrets` are replaced in contents. Must run inside the runtime.
-    pub fn start(destination: Destination, store: Store, http: &Arc<Http>, secrets: Secrets) -> Self {
+    pub fn start(
+        destination: TelemetryDestination,
+        store: Store,
+        http: &Arc<Http>,
+        secrets: Secrets,
+    ) -> Self {
         let (bell, ends) = (OutboxBell::default(), CancellationToken::new());
         let source = Source::real();
         let shared = Arc::new(ExportContext {
@@ -72,7 +77,7 @@ impl Telemetry {
             began: source.now_us(),
             source,
         });
-        let Destination { endpoints, has_contents, is_required, .. } = destination;
+        let TelemetryDestination { endpoints, has_contents, is_required, .. } = destination;
         let sender = |signal: Signal| {
             let endpoint = endpoints.get(&signal)?.clone();
             Some(Sender::new(Arc::clone(http), signal, endpoint))
@@ -103,7 +108,7 @@ impl Telemetry {
         self.has_contents
     }
 
-    /// Sends what waits, for a short time. Returns a sentence for the user if the export is required and rows are left
+    /// Sends waiting rows, for a short time. Returns a sentence for the user if the export is required and rows are left
     /// that are lost with this process.
     pub async fn finish(mut self) -> Option<String> {
         self.ends.cancel();
@@ -133,8 +138,8 @@ impl Drop for Telemetry {
     }
 }
 
-/// Asks each endpoint to take an empty request. The error says what went wrong at which signal.
-pub async fn probe(destination: &Destination, http: &Arc<Http>) -> Result<(), String> {
+/// Asks each endpoint to take an empty request. The error names the signal and the reason.
+pub async fn probe(destination: &TelemetryDestination, http: &Arc<Http>) -> Result<(), String> {
     for (signal, endpoint) in &destination.endpoints {
         let sender = Sender::new(Arc::clone(http), *signal, endpoint.clone());
         match sender.send(Vec::new()).await {

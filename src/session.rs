@@ -38,7 +38,7 @@ pub use prompt_end::{CommandEnd, EndReason, PromptEnd};
 pub use session_snapshot::SessionSnapshot;
 pub use spending::TurnSpent;
 pub use subagent::subagents::IDLE_TIMEOUT;
-pub use trace::{SpanRows, Traced};
+pub use trace::{Traced, TracedParts};
 
 use options::ModelSelection;
 

@@ -9,20 +9,21 @@ use secrecy::SecretString;
 
 use super::doctor_checks::CheckState;
 use super::environment::Environment;
+use super::managed_file;
 use crate::http::Http;
 use crate::otlp::telemetry_settings::{
-    self, Destination, Signal, TelemetrySettings, TelemetrySources, TelemetryVariables,
+    self, Signal, TelemetryDestination, TelemetrySettings, TelemetrySources, TelemetryVariables,
 };
 use crate::otlp::{self, Telemetry};
 use crate::process::secrets::Secrets;
-use crate::session::{SpanRows, Traced};
+use crate::session::{Traced, TracedParts};
 use crate::store::outbox::OutboxCounts;
 use crate::store::{Store, StoreLocation};
 
 /// Settings of a run's telemetry, checked. Off by default.
 #[derive(Default)]
 pub(super) struct TelemetryConfig {
-    destination: Option<Destination>,
+    destination: Option<TelemetryDestination>,
     /// Values that are replaced in contents.
     secrets: Vec<SecretString>,
 }
@@ -81,9 +82,9 @@ impl TelemetryConfig {
     }
 }
 
-/// Records of the sessions of a run, for the export.
+/// The parts of sessions to record for the export.
 pub(super) fn traced(telemetry: &Telemetry) -> Traced {
-    let records = SpanRows {
+    let records = TracedParts {
         spans: telemetry.sends(Signal::Traces) || telemetry.sends(Signal::Metrics),
         audit_log: telemetry.sends(Signal::Logs),
         contents: telemetry.has_contents(),
@@ -98,7 +99,8 @@ pub(super) async fn check(
     store: Option<PathBuf>,
     http: &Arc<Http>,
 ) -> CheckState {
-    let sources = TelemetrySources { policy: None, user, variables: &environment.telemetry };
+    let policy = managed_file::read();
+    let sources = TelemetrySources { policy: policy.telemetry(), user, variables: &environment.telemetry };
     let destination = match telemetry_settings::resolve(sources) {
         Ok(Some(destination)) => destination,
         Ok(None) => return CheckState::Note("off; OTEL_EXPORTER_OTLP_ENDPOINT names a collector".into()),

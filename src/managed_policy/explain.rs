@@ -9,6 +9,7 @@ use super::allowed_program::AgentCommand;
 use super::{CheckedPolicy, ManagedLimits, PlaceLimit, PolicyState, SessionPlace};
 use crate::mode::Mode;
 use crate::model::ModelId;
+use crate::otlp::telemetry_settings::TelemetrySettings;
 use crate::permission::compare;
 use crate::server::ServerTransport;
 
@@ -138,6 +139,11 @@ impl CheckedPolicy {
         }
         let requirements = definition.require.names().into_iter().filter(|(_, is_set)| *is_set);
         requirements.for_each(|(key, _)| keys.add(&format!("require.{key}"), "true".into()));
+        if let Some(TelemetrySettings { endpoint, required, contents, .. }) = &definition.telemetry {
+            endpoint.iter().for_each(|url| keys.add("telemetry.endpoint", url.clone()));
+            contents.iter().for_each(|contents| keys.add("telemetry.contents", contents.to_string()));
+            required.iter().for_each(|required| keys.add("telemetry.required", required.to_string()));
+        }
         let choices = definition.user_may.names().into_iter().filter(|(_, may)| !may);
         choices.for_each(|(key, _)| keys.add(&format!("user_may.{key}"), "false".into()));
         keys.0

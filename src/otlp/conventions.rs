@@ -189,7 +189,7 @@ pub const MODE_CHANGES: MetricName =
 pub const METRICS: [MetricName; 7] =
     [DURATION, FIRST_CHUNK, TOKEN_USAGE, TOOL_DURATION, PERMISSION_WAIT, DENIALS, MODE_CHANGES];
 
-/// The values of `error.type`, and what each means.
+/// The values of `error.type`, each with its meaning.
 pub const ERRORS: [(&str, &str); 11] = [
     ("_OTHER", "another failure"),
     ("cancelled", "cancelled by the user, or ended by a tighter mode"),

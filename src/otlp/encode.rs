@@ -5,7 +5,7 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, Instrumentati
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
 use super::conventions as names;
-use super::telemetry_settings::Destination;
+use super::telemetry_settings::TelemetryDestination;
 
 /// The operating system's name in the conventions.
 const OS: &str = if cfg!(target_os = "macos") {
@@ -64,7 +64,7 @@ pub(super) fn scope() -> InstrumentationScope {
 }
 
 /// `instance` identifies the process.
-pub(super) fn resource(destination: &Destination, instance: &str) -> Resource {
+pub(super) fn resource(destination: &TelemetryDestination, instance: &str) -> Resource {
     let mut attributes = vec![
         attribute(names::SERVICE_NAME, text(&*destination.service_name)),
         attribute(names::SERVICE_VERSION, text(env!("CARGO_PKG_VERSION"))),

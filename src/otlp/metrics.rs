@@ -1,5 +1,5 @@
 //! Adds up the metrics of this process from span records. Values are cumulative, as collectors expect by default.
-//! Metrics are best effort: a process that ends loses unsent ones. Pure.
+//! Metrics are best effort: values that a process has not sent are lost with it. Pure.
 
 use std::collections::BTreeMap;
 

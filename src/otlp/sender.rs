@@ -1,4 +1,4 @@
-//! Sends one request to a collector and reads what became of it. Security: the addresses and headers of the
+//! Sends one request to a collector and reads the answer. Security: the addresses and headers of the
 //! request are in no error and no log.
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ const MAX_WAIT: Duration = Duration::from_hours(1);
 /// Maximum characters of a collector's message in the log.
 const MAX_MESSAGE: usize = 200;
 
-/// What became of a request.
+/// Outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Delivery {
     Accepted,

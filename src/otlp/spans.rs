@@ -18,7 +18,7 @@ use crate::store::outbox::WaitingSpan;
 /// Flag of W3C Trace Context: the span is recorded.
 const SAMPLED: u32 = 1;
 
-/// What of a record is sent.
+/// The parts of a record to send.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SpanView<'a> {
     pub(super) has_contents: bool,

@@ -56,7 +56,7 @@ pub struct TelemetrySettings {
     /// Default: none.
     #[schemars(with = "Option<BTreeMap<String, String>>")]
     pub headers: Option<BTreeMap<String, SecretString>>,
-    /// Signals to send: traces, logs (the audit log), metrics. Default: all three.
+    /// Signals to send; `logs` is the audit log. Default: all three.
     pub signals: Option<Vec<Signal>>,
     /// Sends prompts, answers, arguments, results and the paths and commands of the audit log. Default: false.
     pub contents: Option<bool>,
@@ -67,7 +67,7 @@ pub struct TelemetrySettings {
     /// Further attributes of the resource. Default: none.
     pub resource: Option<BTreeMap<String, String>>,
     /// Sessions in memory are exported, too, a run waits longer for the collector at its end, and in the administrator's
-    /// file no setting of a user changes the collector or what it gets. Default: false.
+    /// file no setting of a user changes the collector or the signals. Default: false.
     pub required: Option<bool>,
 }
 
@@ -93,7 +93,7 @@ pub struct TelemetrySources<'a> {
 
 /// A checked destination of telemetry.
 #[derive(Debug, Clone)]
-pub struct Destination {
+pub struct TelemetryDestination {
     /// At least one.
     pub endpoints: BTreeMap<Signal, SignalEndpoint>,
     pub service_name: String,
@@ -173,8 +173,15 @@ impl TelemetryVariables {
     }
 }
 
+/// Checks the settings of a file alone. A missing endpoint is no fault: a variable may name it.
+pub fn check(settings: &TelemetrySettings) -> Result<(), String> {
+    let alone = TelemetrySettings { required: None, ..settings.clone() };
+    let variables = TelemetryVariables::default();
+    resolve(TelemetrySources { policy: Some(&alone), user: None, variables: &variables }).map(drop)
+}
+
 /// Returns `None` if telemetry is off. The error says which setting is invalid.
-pub fn resolve(sources: TelemetrySources<'_>) -> Result<Option<Destination>, String> {
+pub fn resolve(sources: TelemetrySources<'_>) -> Result<Option<TelemetryDestination>, String> {
     let TelemetrySources { policy, user, variables } = sources;
     let is_fixed = policy.is_some_and(|policy| policy.required == Some(true));
     let policy_endpoint = policy.and_then(|policy| policy.endpoint.as_deref());
@@ -210,7 +217,7 @@ pub fn resolve(sources: TelemetrySources<'_>) -> Result<Option<Destination>, Str
         .or_else(|| resource.get("service.name").cloned())
         .or_else(|| named(user));
     let asked = variables.asks_for_contents().or_else(|| user.and_then(|user| user.contents));
-    Ok(Some(Destination {
+    Ok(Some(TelemetryDestination {
         endpoints,
         service_name: service_name.unwrap_or_else(|| "modegate".into()),
         resource,

@@ -1,4 +1,4 @@
-//! Makes the span records of a session: from its events, and from what its turns measure. Exists only while
+//! Makes the span records of a session: from its events, and from measurements of its turns. Exists only while
 //! telemetry is on, decides nothing, and never waits: the store's thread writes the records.
 
 use std::collections::HashMap;
@@ -21,14 +21,14 @@ const MAX_TEXT: usize = 32 * 1024;
 #[derive(Debug, Clone)]
 pub struct Traced {
     pub bell: OutboxBell,
-    pub records: SpanRows,
+    pub records: TracedParts,
     /// The call that started the session. `None` for a session that a client opened.
     pub above: Option<SpanLink>,
 }
 
-/// What of a session is exported.
+/// The parts of a session to export.
 #[derive(Debug, Clone, Copy)]
-pub struct SpanRows {
+pub struct TracedParts {
     pub spans: bool,
     pub audit_log: bool,
     /// Prompts, answers, arguments and results in span records.
@@ -42,7 +42,7 @@ struct SpanWriter {
     store: Store,
     source: Source,
     bell: OutboxBell,
-    records: SpanRows,
+    records: TracedParts,
 }
 
 /// The span of a running turn, for the parts of the turn that measure themselves.
@@ -400,6 +400,11 @@ impl SessionTrace {
         };
         let record = turn.trace.begin(&format!("permission {call} {number}"), turn.trace.now(), work);
         self.questions.insert(number, record);
+    }
+
+    /// The question is obsolete.
+    pub(super) fn withdrawn(&mut self, number: u64) {
+        self.answered(number, PermissionOutcome::Withdrawn);
     }
 
     pub(super) fn answered(&mut self, number: u64, answer: PermissionOutcome) {

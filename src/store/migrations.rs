@@ -228,7 +228,7 @@ pub(super) const MIGRATIONS: [&str; 13] = [
         body TEXT NOT NULL
     );
     CREATE INDEX outbox_spans_by_session ON outbox_spans (session_id, id);
-    CREATE INDEX outbox_spans_open ON outbox_spans (id) WHERE open_span IS NOT NULL;
+    CREATE INDEX outbox_spans_open ON outbox_spans (open_span) WHERE open_span IS NOT NULL;
 ",
 ];
 

@@ -3,13 +3,15 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use tokio::sync::watch;
 
 use super::owner::StoreOwner;
-use super::{Store, StoreError, sql};
+use super::sql;
 use crate::acp::SessionId;
 use crate::chain::Link;
 use crate::platform::files::keep_private;
@@ -71,7 +73,7 @@ impl OutboxBell {
 }
 
 impl Outbox {
-    fn lock_name(self) -> &'static str {
+    pub(super) fn lock_name(self) -> &'static str {
         match self {
             Self::Spans => "spans.lock",
             Self::Links => "links.lock",
@@ -79,64 +81,39 @@ impl Outbox {
     }
 }
 
-impl Store {
-    /// Returns `None` if another process exports at the moment.
-    pub async fn lock_outbox(&self, outbox: Outbox) -> Result<Option<OutboxLock>, StoreError> {
-        let path = self.query(move |_, owner| Ok(owner.shared_lock(outbox.lock_name()))).await?;
-        let Some(path) = path else { return Ok(Some(OutboxLock { _file: None })) };
+impl OutboxLock {
+    /// `None` as a path stands for a store that no other process has. Returns `None` if another process exports.
+    pub(super) fn take(path: Option<PathBuf>) -> io::Result<Option<Self>> {
+        let Some(path) = path else { return Ok(Some(Self { _file: None })) };
         keep_private(&path)?;
         let file = OpenOptions::new().write(true).open(path)?;
         match file.try_lock() {
-            Ok(()) => Ok(Some(OutboxLock { _file: Some(file) })),
+            Ok(()) => Ok(Some(Self { _file: Some(file) })),
             Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(error.into()),
+            Err(TryLockError::Error(error)) => Err(error),
         }
     }
+}
 
-    /// The oldest finished records. Turns of processes that have ended are finished as interrupted.
-    pub async fn waiting_spans(&self, limit: usize) -> Result<Vec<WaitingSpan>, StoreError> {
-        self.query(move |connection, owner| waiting_spans(connection, owner, limit)).await
+/// Removes exported records.
+pub(super) fn remove_spans(connection: &mut Connection, ids: Vec<i64>) -> rusqlite::Result<()> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    for id in ids {
+        sql::execute(&transaction, "DELETE FROM outbox_spans WHERE id = ?1", [id])?;
     }
+    transaction.commit()
+}
 
-    /// Removes exported records.
-    pub async fn remove_spans(&self, ids: Vec<i64>) -> Result<(), StoreError> {
-        self.write(move |connection| {
-            let transaction =
-                connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-            for id in ids {
-                sql::execute(&transaction, "DELETE FROM outbox_spans WHERE id = ?1", [id])?;
-            }
-            transaction.commit()
-        })
-        .await
+/// Moves the cursors of sessions to the last exported entries.
+pub(super) fn advance_all(
+    connection: &mut Connection,
+    exported: BTreeMap<String, u64>,
+) -> rusqlite::Result<()> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    for (session, number) in exported {
+        advance(&transaction, &session, number)?;
     }
-
-    /// Entries of the audit log that are not exported yet, each session's in order.
-    pub async fn waiting_links(&self, limit: usize) -> Result<Vec<WaitingLink>, StoreError> {
-        self.query(move |connection, _| waiting_links(connection, limit)).await
-    }
-
-    /// Moves the cursors of sessions to the last exported entries.
-    pub async fn advance_outbox(&self, exported: BTreeMap<String, u64>) -> Result<(), StoreError> {
-        self.write(move |connection| {
-            let transaction =
-                connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-            for (session, number) in exported {
-                advance(&transaction, &session, number)?;
-            }
-            transaction.commit()
-        })
-        .await
-    }
-
-    /// Sessions with rows that are not exported yet, and their parents, with which they would be deleted.
-    pub async fn unexported_sessions(&self) -> Result<HashSet<SessionId>, StoreError> {
-        self.query(|connection, _| unexported(connection)).await
-    }
-
-    pub async fn outbox_counts(&self) -> Result<OutboxCounts, StoreError> {
-        self.query(|connection, _| counts(connection)).await
-    }
+    transaction.commit()
 }
 
 /// A finished turn replaces the row that says that the turn runs.
@@ -147,8 +124,9 @@ pub(super) fn insert_span(
 ) -> rusqlite::Result<()> {
     let is_open = record.ended.is_none();
     if !is_open {
-        let sql = "DELETE FROM outbox_spans WHERE session_id = ?1 AND open_span = ?2";
-        sql::execute(connection, sql, params![&*session.0, record.link.span])?;
+        // The index names the running turns only: thousands of rows of the session may wait.
+        let sql = "DELETE FROM outbox_spans INDEXED BY outbox_spans_open WHERE open_span = ?1";
+        sql::execute(connection, sql, [&record.link.span])?;
     }
     let body = serde_json::to_string(record)
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
@@ -169,7 +147,7 @@ pub(super) fn insert_cursor(
     sql::execute(connection, sql, params![&*session.0, number.cast_signed()])
 }
 
-fn waiting_spans(
+pub(super) fn waiting_spans(
     connection: &Connection,
     owner: &StoreOwner,
     limit: usize,
@@ -234,7 +212,7 @@ fn interrupted(
     Ok(rows.into_iter().flatten().collect())
 }
 
-fn waiting_links(connection: &Connection, limit: usize) -> rusqlite::Result<Vec<WaitingLink>> {
+pub(super) fn waiting_links(connection: &Connection, limit: usize) -> rusqlite::Result<Vec<WaitingLink>> {
     let sql = "SELECT chain.session_id, number, body, hash FROM outbox_sessions \
                CROSS JOIN chain ON chain.session_id = outbox_sessions.session_id AND number > exported \
                ORDER BY outbox_sessions.session_id, number";
@@ -272,7 +250,7 @@ pub(super) fn forget_exported(connection: &Connection, session: &str) -> rusqlit
     sql::execute(connection, sql, params![session])
 }
 
-fn unexported(connection: &Connection) -> rusqlite::Result<HashSet<SessionId>> {
+pub(super) fn unexported(connection: &Connection) -> rusqlite::Result<HashSet<SessionId>> {
     let sql = "WITH RECURSIVE waiting (id) AS (SELECT session_id FROM outbox_spans UNION \
                SELECT outbox_sessions.session_id FROM outbox_sessions \
                WHERE exported < (SELECT max(number) FROM chain WHERE session_id = outbox_sessions.session_id) \
@@ -282,7 +260,7 @@ fn unexported(connection: &Connection) -> rusqlite::Result<HashSet<SessionId>> {
     Ok(ids.into_iter().map(SessionId::new).collect())
 }
 
-fn counts(connection: &Connection) -> rusqlite::Result<OutboxCounts> {
+pub(super) fn counts(connection: &Connection) -> rusqlite::Result<OutboxCounts> {
     let count = |sql: &str| -> rusqlite::Result<u64> {
         let count = connection.query_row(sql, [], |row| row.get::<_, i64>(0)).optional()?;
         Ok(count.unwrap_or_default().cast_unsigned())

@@ -8,6 +8,7 @@ use rusqlite::Connection;
 use super::checkpoint::{self, FoundCheckpoint};
 use super::events::{self, StoredEvent};
 use super::evidence::{self, Evidence};
+use super::outbox::{self, Outbox, OutboxCounts, OutboxLock, WaitingLink, WaitingSpan};
 use super::sessions::{self, OldSession, OpenSessionError, SessionQuery, StoredGrant, StoredSession};
 use super::{Store, StoreError, fork, intent, memories, removal, spending};
 use crate::acp::SessionId;
@@ -162,5 +163,40 @@ impl Store {
         let deleted = self.write(move |connection| memories::delete(connection, &id)).await?;
         removal::overwrite_log(self).await?;
         Ok(deleted)
+    }
+
+    /// Returns `None` if another process exports at the moment.
+    pub async fn lock_outbox(&self, outbox: Outbox) -> Result<Option<OutboxLock>, StoreError> {
+        let path = self.query(move |_, owner| Ok(owner.shared_lock(outbox.lock_name()))).await?;
+        Ok(OutboxLock::take(path)?)
+    }
+
+    /// The oldest finished records. Turns of processes that have ended are finished as interrupted.
+    pub async fn waiting_spans(&self, limit: usize) -> Result<Vec<WaitingSpan>, StoreError> {
+        self.query(move |connection, owner| outbox::waiting_spans(connection, owner, limit)).await
+    }
+
+    /// Removes exported records.
+    pub async fn remove_spans(&self, ids: Vec<i64>) -> Result<(), StoreError> {
+        self.write(move |connection| outbox::remove_spans(connection, ids)).await
+    }
+
+    /// Entries of the audit log that are not exported yet, each session's in order.
+    pub async fn waiting_links(&self, limit: usize) -> Result<Vec<WaitingLink>, StoreError> {
+        self.query(move |connection, _| outbox::waiting_links(connection, limit)).await
+    }
+
+    /// Moves the cursors of sessions to the last exported entries.
+    pub async fn advance_outbox(&self, exported: BTreeMap<String, u64>) -> Result<(), StoreError> {
+        self.write(move |connection| outbox::advance_all(connection, exported)).await
+    }
+
+    /// Sessions with rows that are not exported yet, and their parents, with which they would be deleted.
+    pub async fn unexported_sessions(&self) -> Result<HashSet<SessionId>, StoreError> {
+        self.query(|connection, _| outbox::unexported(connection)).await
+    }
+
+    pub async fn outbox_counts(&self) -> Result<OutboxCounts, StoreError> {
+        self.query(|connection, _| outbox::counts(connection)).await
     }
 }

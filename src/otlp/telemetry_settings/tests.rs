@@ -12,13 +12,13 @@ fn resolved(
     policy: &str,
     user: &str,
     values: &[(&'static str, &str)],
-) -> Result<Option<Destination>, String> {
+) -> Result<Option<TelemetryDestination>, String> {
     let of = |yaml: &str| (!yaml.is_empty()).then(|| settings(yaml));
     let (policy, user, variables) = (of(policy), of(user), variables(values));
     resolve(TelemetrySources { policy: policy.as_ref(), user: user.as_ref(), variables: &variables })
 }
 
-fn url(destination: &Destination, signal: Signal) -> &str {
+fn url(destination: &TelemetryDestination, signal: Signal) -> &str {
     &destination.endpoints[&signal].url
 }
 

@@ -26,7 +26,6 @@ use crate::permission::{
     Verdict,
 };
 use crate::session::event_log::EventLog;
-use crate::session::trace::PermissionOutcome;
 use crate::store::entry::{ChainEntry, RecordedConsent, RecordedFacts};
 use crate::store::sessions::StoredGrant;
 use crate::store::{self, Row};
@@ -231,13 +230,11 @@ impl Decider {
                 Decided::Final(Authorization::Rejected { message, too_often: false })
             }
             PermissionAnswer::Unreachable(why) => {
-                let message = not_asked(why, &facts);
-                let denial = Denial { rule: permission::NO_USER, message };
+                let denial = Denial { rule: permission::NO_USER, message: not_asked(why, &facts) };
                 Decided::Final(self.denied(call, denial))
             }
             PermissionAnswer::No(message) => {
-                let too_often = self.rejected(&call);
-                Decided::Final(Authorization::Rejected { message, too_often })
+                Decided::Final(Authorization::Rejected { message, too_often: self.rejected(&call) })
             }
             PermissionAnswer::AskReason => {
                 let Some(cancel) = cancel else {
@@ -307,7 +304,7 @@ impl Decider {
         for number in obsolete {
             let Some(question) = self.open.remove(&number) else { continue };
             self.log.client().withdraw(number);
-            self.log.traced(|trace| trace.answered(number, PermissionOutcome::Withdrawn));
+            self.log.traced(|trace| trace.withdrawn(number));
             let authorization = match self.policy.decide(&question.facts) {
                 Verdict::Deny(denial) => self.denied(question.call.clone(), denial),
                 Verdict::Allow | Verdict::Ask(_) => Authorization::Cancelled,

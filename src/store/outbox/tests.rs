@@ -3,7 +3,7 @@ use crate::acp::SessionModeId;
 use crate::chain::Head;
 use crate::span_record::{SpanLink, TracedWork};
 use crate::store::retention::{self, Retention};
-use crate::store::{Row, StoreLocation, Sync};
+use crate::store::{Row, Store, StoreLocation, Sync};
 
 fn session(id: &str, parent: Option<&str>) -> Row {
     Row::Session {

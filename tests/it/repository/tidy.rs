@@ -140,7 +140,7 @@ const LAYERS: [(&str, &[&str]); 92] = [
             "external_agent/known",
             "mode",
             "model",
-            "otlp/settings",
+            "otlp/telemetry_settings",
             "permission",
             "policy",
             "process",

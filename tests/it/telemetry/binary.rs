@@ -1,4 +1,4 @@
-//! The binary with a collector: sent data, data that is never sent, and the rest after a kill.
+//! The binary with a collector: its requests, its secrets, and the rest after a kill.
 
 use std::fs;
 use std::path::Path;

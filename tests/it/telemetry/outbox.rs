@@ -10,7 +10,7 @@ use modegate::chain::Head;
 use modegate::http::Http;
 use modegate::otlp::Telemetry;
 use modegate::otlp::conventions as names;
-use modegate::otlp::telemetry_settings::{Destination, Signal, SignalEndpoint};
+use modegate::otlp::telemetry_settings::{Signal, SignalEndpoint, TelemetryDestination};
 use modegate::process::secrets::Secrets;
 use modegate::span_record::{SpanLink, SpanRecord, TracedWork};
 use modegate::store::{Row, Store, StoreLocation, Sync};
@@ -22,13 +22,13 @@ const SESSIONS: usize = 20;
 /// Entries of the audit log, and as many spans, of each session.
 const ENTRIES: usize = 250;
 
-fn destination(receiver: &Receiver) -> Destination {
+fn destination(receiver: &Receiver) -> TelemetryDestination {
     let endpoint = |signal: Signal| SignalEndpoint {
         url: format!("{}/v1/{}", receiver.url(), signal.as_str()),
         headers: BTreeMap::new(),
         timeout: Duration::from_millis(300),
     };
-    Destination {
+    TelemetryDestination {
         endpoints: Signal::ALL.map(|signal| (signal, endpoint(signal))).into(),
         service_name: "modegate".into(),
         resource: BTreeMap::new(),

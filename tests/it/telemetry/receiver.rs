@@ -19,7 +19,7 @@ use opentelemetry_proto::tonic::metrics::v1::Metric;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 
-/// Behaviour of the collector for a request.
+/// Behaviour of the collector at each request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Behaviour {
     Accept,
@@ -55,7 +55,7 @@ struct Shared {
     ends: Arc<AtomicBool>,
 }
 
-/// Listens until it is dropped. A collector that is started again at the same address continues with its records.
+/// Listens until it is dropped. A collector that is started again at the same address keeps its earlier records.
 pub(super) struct Receiver {
     address: SocketAddr,
     shared: Shared,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use modegate::ids::Source;
 use modegate::model::{ModelEvent, ModelStop, Usage};
-use modegate::session::{SpanRows, Traced};
+use modegate::session::{Traced, TracedParts};
 use modegate::span_record::{SpanRecord, TracedWork};
 use modegate::store::outbox::OutboxBell;
 use modegate::store::{Store, StoreLocation, Sync};
@@ -14,7 +14,7 @@ use crate::agents::delegation::{AGENTS, call, write};
 use crate::support::{Setup, TestClient};
 
 fn traced(contents: bool) -> Traced {
-    let records = SpanRows { spans: true, audit_log: true, contents };
+    let records = TracedParts { spans: true, audit_log: true, contents };
     Traced { bell: OutboxBell::default(), records, above: None }
 }
 
