@@ -19,7 +19,6 @@ use crate::hooks::runner::Hooks;
 use crate::hooks::{self, Hook};
 use crate::http::fetch_client::FetchClient;
 use crate::ids::Source;
-use crate::managed_policy::BY_POLICY;
 use crate::memory::Memories;
 use crate::mode::{Mode, Modes};
 use crate::model::catalog::{OFFLINE, SCRIPTED};
@@ -47,7 +46,7 @@ use environment::Environment;
 use evidence_key::EvidenceSettings;
 use policies::Policies;
 use providers::Providers;
-use session_policy::{check_store, policy_of, write_folders};
+use session_policy::{check_flags, policy_of, write_folders};
 use telemetry::TelemetryConfig;
 use user_file::UnrecordedChanges;
 
@@ -222,16 +221,7 @@ impl Config {
         let policies = Policies::new(&environment, file.tool_list, flags.deterministic)
             .with_write_folders(write_folders(flags, &commands, environment.user.home.as_deref())?);
         let loaded = policies.load(&real_path(&cwd).unwrap_or_else(|_| cwd.clone()));
-        check_store(flags, &loaded.managed, &store)?;
-        let chosen_modes = [("--mode", &flags.mode), ("--max-mode", &flags.max_mode)];
-        for (flag, mode) in chosen_modes.into_iter().filter_map(|(flag, mode)| Some((flag, mode.as_ref()?))) {
-            if !loaded.managed.allows_mode(mode) {
-                bail!("{flag}: {mode} mode is not available, {BY_POLICY}");
-            }
-        }
-        if let Some(agent) = flags.agent.as_ref().filter(|agent| !loaded.managed.allows_agent(agent)) {
-            bail!("--agent: the agent {agent} is not available, {BY_POLICY}");
-        }
+        check_flags(flags, &loaded.managed, &store)?;
         // An unknown name may be defined in an unusable file.
         let with_problem = |name: &str| match loaded.problems.first() {
             Some(diagnostic) => format!("{name}, while {diagnostic}"),

@@ -93,7 +93,7 @@ pub(super) enum PolicyAct {
     },
     /// Connect to an address
     Host {
-        /// Address, such as https://api.example.com
+        /// Address of the server, with its scheme
         url: String,
     },
     /// Start an MCP server

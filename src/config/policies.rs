@@ -71,7 +71,7 @@ impl Policies {
 
     /// `folders` are those of a session, the working directory first.
     pub fn load_in(&self, folders: &[PathBuf]) -> Loaded {
-        let cwd = folders.first().map(PathBuf::as_path).unwrap_or_else(|| Path::new("/"));
+        let cwd = folders.first().map_or_else(|| Path::new("/"), PathBuf::as_path);
         let managed = managed_file::limits_in(&[folders, &self.write].concat());
         let mut loaded = Loaded { layers: managed.base_layers(), ..Loaded::default() };
         if !self.is_fixed {

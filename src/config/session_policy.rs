@@ -37,7 +37,7 @@ pub(super) fn policy_of(
 }
 
 fn load_policy(policies: &Policies, folders: &[PathBuf], programs: &Programs) -> LoadedPolicy {
-    let cwd = folders.first().map(PathBuf::as_path).unwrap_or_else(|| Path::new("/"));
+    let cwd = folders.first().map_or_else(|| Path::new("/"), PathBuf::as_path);
     let Loaded { layers, problems, managed } = policies.load_in(folders);
     let (commands, mut broken_commands) = policies.commands(cwd);
     let (skills, broken_skills) = policies.skills(cwd);
@@ -126,12 +126,26 @@ pub(super) fn write_folders(
     commands.write.iter().chain(of_agent).map(|folder| commands::absolute(folder, home)).collect()
 }
 
-/// Refuses a store that the organisation's policy does not allow.
-pub(super) fn check_store(
+/// Refuses modes, an agent and a store that the organisation's policy does not allow.
+pub(super) fn check_flags(
     flags: &Flags,
     managed: &ManagedLimits,
     store: &StoreLocation,
 ) -> anyhow::Result<()> {
+    check_store(flags, managed, store)?;
+    let modes = [("--mode", &flags.mode), ("--max-mode", &flags.max_mode)];
+    for (flag, mode) in modes.into_iter().filter_map(|(flag, mode)| Some((flag, mode.as_ref()?))) {
+        if !managed.allows_mode(mode) {
+            bail!("{flag}: {mode} mode is not available, {BY_POLICY}");
+        }
+    }
+    match flags.agent.as_ref().filter(|agent| !managed.allows_agent(agent)) {
+        Some(agent) => bail!("--agent: the agent {agent} is not available, {BY_POLICY}"),
+        None => Ok(()),
+    }
+}
+
+fn check_store(flags: &Flags, managed: &ManagedLimits, store: &StoreLocation) -> anyhow::Result<()> {
     if managed.user_may.choose_store {
         return Ok(());
     }

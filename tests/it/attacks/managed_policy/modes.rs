@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::{Attempt, Machine, in_namespace, nothing};
 use crate::support::binary_client::BinaryClient;
+use crate::support::over_version_2::over_version_2;
 
 const WIDE: &str = "{access: full, shell: full, network: allow, permission: auto";
 
@@ -171,6 +172,11 @@ const ATTEMPTS: &[Attempt] = &[
     Attempt::new("session/set_mode", nothing, |m| over_protocol(m, "session/set_mode", &json!({ "modeId": "code" }))),
     Attempt::new("session/set_config_option", nothing,
         |m| over_protocol(m, "session/set_config_option", &json!({ "configId": "mode", "value": "code" }))),
+    Attempt::new("session/set_mode over version 2", nothing, |m| {
+        let mut output = String::new();
+        over_version_2(|| output = over_protocol(m, "session/set_mode", &json!({ "modeId": "code" })));
+        output
+    }),
     Attempt::new("replay with --mode", nothing, replay),
     Attempt::new("run", nothing, |m| m.run(&["run", "--mode", "code", "--", "sh", "-c", "echo x > out.txt"])),
     Attempt { name: "run with --write-dir", prepare: |m| m.write("other/x", ""), run: |m| {
