@@ -141,6 +141,7 @@ pub struct Config {
     retention: Retention,
     unrecorded_changes: Option<UnrecordedChanges>,
     evidence: EvidenceSettings,
+    requires_signatures: bool,
     signer: Option<SigningKey>,
     shell: Shell,
     fetch_client: Arc<FetchClient>,
@@ -170,8 +171,8 @@ pub struct Runtime {
 impl Config {
     pub fn new(flags: &Flags, environment: Environment) -> anyhow::Result<Self> {
         let mut config = Self::without_store(flags, environment)?;
-        // Neither a deterministic run nor a script uses the user's files.
-        if !config.deterministic && !config.is_embedded {
+        // Neither a deterministic run nor a script uses the user's files, unless the policy requires it.
+        if config.requires_signatures || (!config.deterministic && !config.is_embedded) {
             config.signer = evidence_key::for_signing(&config.evidence, &config.environment)?;
         }
         if let (Some(_), StoreLocation::File(path)) = (&flags.store, &config.store) {
@@ -197,7 +198,8 @@ impl Config {
             _ => providers::load(&environment, requested.as_ref())?,
         };
         let budgets = file.to_budgets()?;
-        let hooks = hooks::complete(&[], &file.hooks).map_err(anyhow::Error::msg)?;
+        let managed = managed_file::limits_everywhere();
+        let hooks = hooks::complete(&managed.hooks, &file.hooks).map_err(anyhow::Error::msg)?;
         let commands = file.shell.unwrap_or_default();
         if let Some(obsolete) = commands.obsolete() {
             tracing::warn!("{obsolete}");
@@ -205,7 +207,6 @@ impl Config {
         let fetch_client = Arc::new(file.fetch.unwrap_or_default().to_fetch_client()?);
         let connections = Connections::new(&file.network.unwrap_or_default(), &environment)?;
         let keys = file.providers.values().filter_map(|settings| settings.api_key.clone());
-        let managed = managed_file::limits_everywhere();
         let telemetry =
             TelemetryConfig::new(managed.telemetry.as_ref(), file.telemetry.as_ref(), &environment)?;
         let telemetry = telemetry.with_secrets(keys);
@@ -213,7 +214,10 @@ impl Config {
         // A deterministic run gives the same bytes each time, so it neither reads nor writes the user's store.
         let default_store = if flags.deterministic { Some("memory") } else { None };
         let store = places::location(flags.store.as_deref().or(default_store), &environment)?;
-        let evidence = file.evidence.unwrap_or_default();
+        let mut evidence = file.evidence.unwrap_or_default();
+        if managed.require.signatures {
+            evidence.sign = Some(true);
+        }
         let key_file = evidence_key::place(&evidence, &environment);
         environment.protect(store.files().into_iter().chain(flags.record.clone()).chain(key_file));
         let shell = commands::shell(&environment, &commands)?;
@@ -280,6 +284,7 @@ impl Config {
             retention: Retention { keeps_unexported: telemetry.is_required(), ..store_settings.retention() },
             unrecorded_changes: store_settings.unrecorded_changes,
             evidence,
+            requires_signatures: managed.require.signatures,
             signer: None,
             shell,
             fetch_client,

@@ -13,6 +13,7 @@ use serde_saphyr::Spanned;
 
 use crate::budget::prices::{ModelPrice, Prices};
 use crate::budget::{BudgetSettings, Budgets};
+use crate::hooks::{self, HookDefinition};
 use crate::mode::Modes;
 use crate::mode::definition::{Fault, ModeDefinition};
 use crate::model::allowed::ModelPattern;
@@ -59,6 +60,8 @@ pub struct ManagedPolicy {
     /// Export of traces, metrics and the audit log, as in config.yaml. With `required`, no setting of a user changes it,
     /// and nothing starts without an address. Users can read the file, and with it the headers. Default: none.
     pub telemetry: Option<TelemetrySettings>,
+    /// Hooks, as in config.yaml, that come before those of users. Read at the start of Modegate. Default: none.
+    pub hooks: Vec<HookDefinition>,
     /// Requirements without which sessions, commands or agents do not start.
     pub require: Requirements,
     /// Choices that users keep.
@@ -159,13 +162,15 @@ pub struct Requirements {
     /// Sessions are stored in a file, and changes that cannot be recorded are refused. There are no deterministic runs
     /// and replays. Default: false.
     pub record: bool,
+    /// Audit logs are signed, whatever the user's settings. A missing key of the user is created. Default: false.
+    pub signatures: bool,
 }
 
 impl Requirements {
     /// The keys, each true if it is set.
-    pub fn names(self) -> [(&'static str, bool); 3] {
-        let Self { sandbox, broker, record } = self;
-        [("sandbox", sandbox), ("broker", broker), ("record", record)]
+    pub fn names(self) -> [(&'static str, bool); 4] {
+        let Self { sandbox, broker, record, signatures } = self;
+        [("sandbox", sandbox), ("broker", broker), ("record", record), ("signatures", signatures)]
     }
 }
 
@@ -324,6 +329,7 @@ impl ManagedPolicy {
         }
         let whole = |text: String| Fault { line: 1, column: 1, text };
         self.to_budgets().map_err(whole)?;
+        hooks::complete(&self.hooks, &[]).map_err(whole)?;
         if let Some(Err(text)) = self.telemetry.as_ref().map(telemetry_settings::check) {
             return Err(whole(format!("telemetry: {text}")));
         }

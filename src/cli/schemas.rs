@@ -11,6 +11,8 @@ use super::audit::AuditOutput;
 use super::mode::remote::RunningProgram;
 use super::sessions::print::{SessionDetails, SessionOutput};
 use crate::config::user_file::UserFile;
+use crate::managed_policy::ManagedPolicy;
+use crate::managed_policy::explain::{PolicyDecision, PolicyOutput};
 use crate::policy::ModeFile;
 
 /// Name of a schema, its subject, and the schema.
@@ -22,6 +24,9 @@ const SCHEMAS: &[NamedSchema] = &[
     #[cfg(target_os = "linux")]
     ("mode", "a line of `modegate mode --json`", || schema_for!(RunningProgram)),
     ("modes", "the file modes.yaml", || schema_for!(ModeFile)),
+    ("policy", "the file policy.yaml of an administrator", || schema_for!(ManagedPolicy)),
+    ("policy-explain", "output of `modegate policy explain --json`", || schema_for!(PolicyDecision)),
+    ("policy-show", "output of `modegate policy show --json`", || schema_for!(PolicyOutput)),
     ("session", "output of `modegate sessions show ID --json`", || schema_for!(SessionDetails)),
     ("sessions", "a line of `modegate sessions list --json`", || schema_for!(SessionOutput)),
 ];
@@ -35,7 +40,7 @@ pub(super) struct SchemaArguments {
 pub(super) fn run(arguments: &SchemaArguments, mut output: impl Write) -> anyhow::Result<ExitCode> {
     let Some(name) = &arguments.name else {
         for (name, about, _) in SCHEMAS {
-            writeln!(output, "{name:10}{about}")?;
+            writeln!(output, "{name:16}{about}")?;
         }
         return Ok(ExitCode::SUCCESS);
     };

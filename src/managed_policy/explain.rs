@@ -132,10 +132,9 @@ impl CheckedPolicy {
         if definition.budgets.is_some() {
             keys.add("budgets", "see the file".into());
         }
-        if let Some(telemetry) = &definition.telemetry {
-            let endpoint = telemetry.endpoint.as_deref().unwrap_or("that of the user");
-            let required = if telemetry.required == Some(true) { ", required" } else { "" };
-            keys.add("telemetry", format!("{endpoint}{required}"));
+        let hooks: Vec<&str> = definition.hooks.iter().map(|hook| hook.id.as_str()).collect();
+        if !hooks.is_empty() {
+            keys.add("hooks", join(&hooks));
         }
         let requirements = definition.require.names().into_iter().filter(|(_, is_set)| *is_set);
         requirements.for_each(|(key, _)| keys.add(&format!("require.{key}"), "true".into()));

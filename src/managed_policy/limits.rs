@@ -8,6 +8,7 @@ use super::repository::RepositoryPattern;
 use super::{AllowedServer, BY_POLICY, CheckedPolicy, ManagedPolicy, PlaceLimit, Requirements, UserChoices};
 use crate::agents::{AgentOrigin, AgentRegistry, AgentSpec};
 use crate::budget::Budgets;
+use crate::hooks::HookDefinition;
 use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::external_agent::known;
 use crate::mode::{CeilingKind, DEFAULT, Mode, Modes, Network, canonical};
@@ -39,6 +40,7 @@ pub struct ManagedLimits {
     /// `None` allows all hosts.
     pub hosts: Option<AllowedHosts>,
     pub telemetry: Option<TelemetrySettings>,
+    pub hooks: Vec<HookDefinition>,
     pub require: Requirements,
     pub user_may: UserChoices,
     budgets: Budgets,
@@ -88,6 +90,7 @@ impl CheckedPolicy {
                 ..AllowedHosts::default()
             }),
             telemetry: self.definition.telemetry.clone(),
+            hooks: self.definition.hooks.clone(),
             require: *require,
             user_may: *user_may,
             budgets: self.definition.to_budgets().unwrap_or_default(),
@@ -141,7 +144,7 @@ impl ManagedLimits {
             ceilings: vec![Arc::new(ceiling)],
             models: AllowedModels::new(Some(Vec::new())),
             hosts: Some(AllowedHosts::default()),
-            require: Requirements { sandbox: true, broker: true, record: true },
+            require: Requirements { sandbox: true, broker: true, record: true, signatures: false },
             user_may: UserChoices {
                 define_modes: false,
                 define_agents: false,

@@ -138,6 +138,7 @@ const LAYERS: [(&str, &[&str]); 92] = [
             "budget",
             "external_agent/definition",
             "external_agent/known",
+            "hooks",
             "mode",
             "model",
             "otlp/telemetry_settings",

@@ -379,3 +379,53 @@ fn places_and_rules_hold() {
         wide.check("allowed: {modes: [plan, ask]}", "allowed: {modes: [plan, code]}");
     });
 }
+
+/// Without a hook that refuses, the file is written.
+const HOOKED: &[Attempt] = &[
+    Attempt::new("code", nothing, in_code),
+    Attempt::new("a deterministic run", nothing, |machine| {
+        machine.write_with(&["--deterministic", "--store", "s.db", "--mode", "code"])
+    }),
+    Attempt::new("a hook of the user that lets it pass", |machine| {
+        machine.write("home/.config/modegate/config.yaml", PASSING);
+    }, in_code),
+];
+
+const PASSING: &str = "hooks: [{id: mine, on: [call], kind: deny, command: ['/bin/true']}]";
+
+#[test]
+fn hooks_refuse_before_those_of_users() {
+    in_namespace("lists::hooks_refuse_before_those_of_users", || {
+        let refusing = "hooks: [{id: guard, on: [call], kind: deny, command: ['/bin/false']}]";
+        all(HOOKED, refusing, PASSING);
+    });
+}
+
+/// True if a session exists whose audit log is not signed.
+fn has_unsigned(machine: &Machine) -> bool {
+    let report = machine.run(&["audit", "last", "--json"]);
+    report.contains("\"signatures\":{\"count\":0,")
+}
+
+const UNSIGNED: &[Attempt] = &[
+    Attempt { effect: has_unsigned, ..Attempt::new("no setting", nothing, in_code) },
+    Attempt {
+        effect: has_unsigned,
+        ..Attempt::new("a setting", |machine| {
+            machine.write("home/.config/modegate/config.yaml", "evidence: {sign: false}");
+        }, in_code)
+    },
+    Attempt {
+        effect: has_unsigned,
+        ..Attempt::new("a file that is no key", |machine| {
+            machine.write("home/.config/modegate/evidence-key.pem", "no key");
+        }, in_code)
+    },
+];
+
+#[test]
+fn required_signatures_hold_against_settings() {
+    in_namespace("lists::required_signatures_hold_against_settings", || {
+        all(UNSIGNED, "require: {signatures: true}", "");
+    });
+}

@@ -31,7 +31,8 @@ permissions:
 budgets: { day: { cost_usd: 20, tokens: 5000000 } }
 prices: { openai/llm: { input: 1, output: 4 } }
 telemetry: { endpoint: "https://otel.corp.example", required: true }
-require: { sandbox: true, broker: true, record: true }
+hooks: [{ id: guard, on: [call], kind: deny, command: [/opt/corp/guard] }]
+require: { sandbox: true, broker: true, record: true, signatures: true }
 user_may:
   define_modes: false
   define_agents: false
@@ -66,7 +67,7 @@ fn managed_policy_page_has_every_key() {
     page.paragraph(
         "`modes` has the keys of the [modes file](modes-file.md), `permissions` its rules \
          ([permissions](permissions.md#rules)), \
-         `budgets`, `prices` and `telemetry` those of [config.yaml](config.md).",
+         `budgets`, `prices`, `telemetry` and `hooks` those of [config.yaml](config.md).",
     );
     page.check("managed-policy.md");
 }
@@ -83,10 +84,11 @@ fn managed_policy_example_uses_every_key() {
         budgets,
         prices,
         telemetry,
+        hooks,
         require,
         user_may,
     } = policy.definition().clone();
-    assert!(budgets.is_some() && !prices.is_empty() && telemetry.is_some());
+    assert!(!hooks.is_empty() && budgets.is_some() && !prices.is_empty() && telemetry.is_some());
     assert!(max_mode.is_some() && !modes.is_empty());
     assert!(places.iter().any(|place| !place.paths.is_empty() && !place.repositories.is_empty()));
     let lists = [allowed.modes.is_some(), allowed.agents.is_some(), allowed.programs.is_some()];
