@@ -27,9 +27,7 @@ use crate::model::scripted::Scripted;
 use crate::model::{Model, ModelId};
 use crate::otlp::Telemetry;
 use crate::own_files::OwnFiles;
-use crate::permission::compare;
 use crate::platform::files::real_path;
-use crate::policy::Layers;
 use crate::process::shell::Shell;
 use crate::session::IDLE_TIMEOUT;
 use crate::session::{ExitSettings, OptionalUpdates, SessionContext};
@@ -44,6 +42,7 @@ use crate::transcript::lockstep::Determinism;
 use connections::Connections;
 use environment::Environment;
 use evidence_key::EvidenceSettings;
+use first_choice::FirstChoice;
 use policies::Policies;
 use providers::Providers;
 use session_policy::{check_flags, policy_of, write_folders};
@@ -62,6 +61,7 @@ pub mod doctor_checks;
 mod embedded;
 pub mod environment;
 pub mod evidence_key;
+mod first_choice;
 pub mod managed_file;
 pub mod online;
 mod places;
@@ -226,30 +226,10 @@ impl Config {
             .with_write_folders(write_folders(flags, &commands, environment.user.home.as_deref())?);
         let loaded = policies.load(&real_path(&cwd).unwrap_or_else(|_| cwd.clone()));
         check_flags(flags, &loaded.managed, &store)?;
-        // An unknown name may be defined in an unusable file.
-        let with_problem = |name: &str| match loaded.problems.first() {
-            Some(diagnostic) => format!("{name}, while {diagnostic}"),
-            None => name.to_owned(),
-        };
-        let mode_of = |flag: &Option<String>, name: &str| {
-            let mode = flag.as_deref().map(|id| loaded.layers.modes.resolve(id).map(Mode::mode_id));
-            mode.transpose().with_context(|| with_problem(name))
-        };
-        let (mode, max_mode) = (mode_of(&flags.mode, "--mode")?, mode_of(&flags.max_mode, "--max-mode")?);
-        let agent =
-            flags.agent.as_deref().map(|id| loaded.layers.agents.resolve(id).map(|agent| agent.id.clone()));
-        let agent = agent.transpose().with_context(|| with_problem("--agent"))?;
-        let agent = flags.wrapped.as_ref().map(|(id, _)| id.clone()).or(agent);
-        let max_modes = match &max_mode {
-            Some(id) => loaded.layers.modes.ceilings(&id.0)?,
-            None => Vec::new(),
-        };
+        let FirstChoice { first, max_modes, default_mode } = FirstChoice::new(flags, &loaded)?;
         if !cwd.is_dir() {
             bail!("--cwd: {} is not a directory", cwd.display());
         }
-        let Layers { modes, default_mode, .. } = &loaded.layers;
-        let default_mode = default_mode.as_deref().and_then(|id| modes.resolve(id).ok());
-        let default_mode = default_mode.map(|mode| compare::tighter_of(modes, mode, &max_modes).id.clone());
         let deterministic = flags.deterministic;
         let store_settings = file.store.unwrap_or_default();
         let reading_time = file.fast_answer_ms.map_or(READING_TIME, Duration::from_millis);
@@ -261,7 +241,7 @@ impl Config {
             require_checks: file.require_checks.unwrap_or_default(),
             budgets,
             hooks,
-            first: First { mode, agent },
+            first,
             cwd,
             eof_grace,
             deterministic,

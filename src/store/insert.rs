@@ -75,12 +75,7 @@ pub(super) fn insert(connection: &Connection, row: &Row, owner: &StoreOwner) -> 
             params![&*session.0, server],
         ),
         Row::Link { session, link } => insert_link(connection, &session.0, link),
-        Row::SignedHead { session, head: SignedHead { length, hash, at, signature } } => execute(
-            connection,
-            "INSERT OR IGNORE INTO signed_heads (session_id, length, hash, at, key, signature) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-            params![&*session.0, length.cast_signed(), hash, at, signature.key.to_string(), signature.value],
-        ),
+        Row::SignedHead { session, head } => insert_signed_head(connection, &session.0, head),
         Row::Changes { session, turn, changes } => checkpoint::insert(connection, session, *turn, changes),
         Row::Intent { session, turn, intent } => intent::insert(connection, session, *turn, intent),
         Row::Release { session } => {
@@ -177,6 +172,16 @@ fn insert_link(connection: &Connection, session: &str, link: &Link) -> rusqlite:
         connection,
         "INSERT INTO chain (session_id, number, body, hash) VALUES (?1, ?2, ?3, ?4)",
         params![session, link.number.cast_signed(), link.body, link.hash],
+    )
+}
+
+fn insert_signed_head(connection: &Connection, session: &str, head: &SignedHead) -> rusqlite::Result<()> {
+    let SignedHead { length, hash, at, signature } = head;
+    execute(
+        connection,
+        "INSERT OR IGNORE INTO signed_heads (session_id, length, hash, at, key, signature) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        params![session, length.cast_signed(), hash, at, signature.key.to_string(), signature.value],
     )
 }
 

@@ -386,9 +386,13 @@ const HOOKED: &[Attempt] = &[
     Attempt::new("a deterministic run", nothing, |machine| {
         machine.write_with(&["--deterministic", "--store", "s.db", "--mode", "code"])
     }),
-    Attempt::new("a hook of the user that lets it pass", |machine| {
-        machine.write("home/.config/modegate/config.yaml", PASSING);
-    }, in_code),
+    Attempt::new(
+        "a hook of the user that lets it pass",
+        |machine| {
+            machine.write("home/.config/modegate/config.yaml", PASSING);
+        },
+        in_code,
+    ),
 ];
 
 const PASSING: &str = "hooks: [{id: mine, on: [call], kind: deny, command: ['/bin/true']}]";
@@ -411,15 +415,23 @@ const UNSIGNED: &[Attempt] = &[
     Attempt { effect: has_unsigned, ..Attempt::new("no setting", nothing, in_code) },
     Attempt {
         effect: has_unsigned,
-        ..Attempt::new("a setting", |machine| {
-            machine.write("home/.config/modegate/config.yaml", "evidence: {sign: false}");
-        }, in_code)
+        ..Attempt::new(
+            "a setting",
+            |machine| {
+                machine.write("home/.config/modegate/config.yaml", "evidence: {sign: false}");
+            },
+            in_code,
+        )
     },
     Attempt {
         effect: has_unsigned,
-        ..Attempt::new("a file that is no key", |machine| {
-            machine.write("home/.config/modegate/evidence-key.pem", "no key");
-        }, in_code)
+        ..Attempt::new(
+            "a file that is no key",
+            |machine| {
+                machine.write("home/.config/modegate/evidence-key.pem", "no key");
+            },
+            in_code,
+        )
     },
 ];
 
