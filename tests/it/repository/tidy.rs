@@ -493,7 +493,7 @@ const SESSION: &[&str] = &[
 
 /// Parts of a module, lowest first, and the other parts of that module that each may name. A part is a file with
 /// the folder beside it.
-const PARTS: [(&str, &[&str]); 19] = [
+const PARTS: [(&str, &[&str]); 18] = [
     ("session/insertion", &[]),
     ("session/trace", &[]),
     ("session/event_log", &["session/insertion", "session/trace"]),
@@ -501,8 +501,7 @@ const PARTS: [(&str, &[&str]); 19] = [
     ("session/prompt_end", &[]),
     ("session/session_snapshot", &[]),
     ("session/tally", &[]),
-    ("session/mode", &["session/event_log", "session/tally"]),
-    ("session/mode", &["session/event_log", "session/trace"]),
+    ("session/mode", &["session/event_log", "session/tally", "session/trace"]),
     ("session/due_checks", &["session/event_log", "session/mode"]),
     (
         "session/handle",
