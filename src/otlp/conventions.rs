@@ -9,7 +9,7 @@ pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.41.1";
 
 /// An attribute, for the table of `docs/reference/telemetry.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Attribute {
+pub struct AttributeName {
     pub name: &'static str,
     /// A phrase.
     pub meaning: &'static str,
@@ -17,12 +17,12 @@ pub struct Attribute {
     pub is_content: bool,
 }
 
-const fn attribute(name: &'static str, meaning: &'static str) -> Attribute {
-    Attribute { name, meaning, is_content: false }
+const fn attribute(name: &'static str, meaning: &'static str) -> AttributeName {
+    AttributeName { name, meaning, is_content: false }
 }
 
-const fn content(name: &'static str, meaning: &'static str) -> Attribute {
-    Attribute { name, meaning, is_content: true }
+const fn content(name: &'static str, meaning: &'static str) -> AttributeName {
+    AttributeName { name, meaning, is_content: true }
 }
 
 pub const OPERATION: &str = "gen_ai.operation.name";
@@ -71,7 +71,7 @@ pub const AUDIT: &str = "modegate.audit.";
 
 /// Of spans, log records and metrics.
 #[rustfmt::skip]
-pub const ATTRIBUTES: [Attribute; 37] = [
+pub const ATTRIBUTES: [AttributeName; 37] = [
     attribute(OPERATION, "invoke_agent (a turn), chat (a model request) or execute_tool"),
     attribute(PROVIDER, "provider of the model; `modegate` for models in the binary"),
     attribute(MODEL, "model, without its provider"),
@@ -112,7 +112,7 @@ pub const ATTRIBUTES: [Attribute; 37] = [
 ];
 
 /// Of the resource.
-pub const RESOURCE: [Attribute; 4] = [
+pub const RESOURCE: [AttributeName; 4] = [
     attribute(SERVICE_NAME, "modegate, unless you set another name"),
     attribute(SERVICE_VERSION, "version of Modegate"),
     attribute(SERVICE_INSTANCE, "id of the process"),
