@@ -411,8 +411,9 @@ impl EventLog {
     }
 
     pub(super) fn post_unsaved(&mut self) {
+        let spans = self.traced(SessionTrace::take_rows).unwrap_or_default();
         if self.unsaved.is_empty() {
-            return;
+            return spans.into_iter().for_each(|row| self.queue(row));
         }
         let (at, turn) = (self.now_ms(), self.turns);
         let unsaved = std::mem::take(&mut self.unsaved);
@@ -422,6 +423,7 @@ impl EventLog {
             self.saved += 1;
             rows.push(Row::Event { session, seq, turn, event, at });
         }
+        rows.extend(spans);
         self.store.post_all(rows);
         self.mark_posted();
     }

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 
 use crate::acp::{ContentBlock, SessionId, SessionUpdate, ToolCallId, ToolCallStatus};
 use crate::conversation::open_calls::is_end;
@@ -43,6 +44,8 @@ struct SpanWriter {
     source: Source,
     bell: OutboxBell,
     records: TracedParts,
+    // Unbounded: taken at each call and each message.
+    rows: mpsc::UnboundedSender<Row>,
 }
 
 /// The span of a running turn, for the parts of the turn that measure themselves.
@@ -75,6 +78,7 @@ pub(crate) enum PermissionOutcome {
 
 pub(super) struct SessionTrace {
     writer: SpanWriter,
+    rows: mpsc::UnboundedReceiver<Row>,
     above: Option<SpanLink>,
     turn: Option<OpenTurn>,
     calls: HashMap<ToolCallId, TracedCall>,
@@ -100,12 +104,13 @@ struct TracedCall {
 }
 
 impl SpanWriter {
+    /// Keeps a record for the next rows of the session, so that it needs no transaction of its own, which a turn could
+    /// wait for.
     fn write(&self, record: SpanRecord) {
-        if !self.records.spans {
-            return;
+        if self.records.spans {
+            // The session may have ended.
+            let _ = self.rows.send(Row::Span { session: self.session.clone(), record: Box::new(record) });
         }
-        self.store.post(Row::Span { session: self.session.clone(), record: Box::new(record) });
-        self.bell.ring();
     }
 }
 
@@ -163,8 +168,10 @@ impl From<&Usage> for TracedUsage {
 impl SessionTrace {
     pub(super) fn new(session: SessionId, traced: Traced, store: Store, source: Source) -> Self {
         let Traced { bell, records, above } = traced;
+        let (sender, rows) = mpsc::unbounded_channel();
         Self {
-            writer: SpanWriter { session, store, source, bell, records },
+            writer: SpanWriter { session, store, source, bell, records, rows: sender },
+            rows,
             above,
             turn: None,
             calls: HashMap::new(),
@@ -180,6 +187,15 @@ impl SessionTrace {
         }
         self.writer.store.post(Row::Exported { session: self.writer.session.clone(), number: exported });
         self.writer.bell.ring();
+    }
+
+    /// Takes the records since the last call.
+    pub(super) fn take_rows(&mut self) -> Vec<Row> {
+        let rows: Vec<Row> = std::iter::from_fn(|| self.rows.try_recv().ok()).collect();
+        if !rows.is_empty() {
+            self.writer.bell.ring();
+        }
+        rows
     }
 
     /// New entries of the audit log wait.
@@ -456,6 +472,8 @@ impl SessionTrace {
             to.clone_into(mode);
         }
         self.writer.write(record);
+        let rows = self.take_rows();
+        self.writer.store.post_all(rows);
     }
 }
 
