@@ -144,7 +144,7 @@ impl ManagedLimits {
             ceilings: vec![Arc::new(ceiling)],
             models: AllowedModels::new(Some(Vec::new())),
             hosts: Some(AllowedHosts::default()),
-            require: Requirements { sandbox: true, broker: true, record: true, signatures: false },
+            require: Requirements { sandbox: true, broker: true, record: true, signatures: true },
             user_may: UserChoices {
                 define_modes: false,
                 define_agents: false,

@@ -472,10 +472,7 @@ impl Actor {
         self.show_ended_work(&ended).await;
         subagents::end_calls(&mut self.decider.log);
         if !ended.unconfirmed.is_empty() {
-            tracing::warn!(
-                calls = ended.unconfirmed.len(),
-                "cannot confirm that all calls of a session have ended"
-            );
+            tracing::warn!(calls = ended.unconfirmed.len(), "calls of a session may not have ended");
         }
         if self.decider.policy.ancestry.parent.is_none() {
             // A sub-agent uses its parent's servers.

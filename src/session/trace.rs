@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::acp::{ContentBlock, SessionId, SessionUpdate, ToolCallId, ToolCallStatus};
+use crate::acp::{SessionId, SessionUpdate, ToolCallId, ToolCallStatus};
 use crate::conversation::open_calls::is_end;
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::ids::Source;
@@ -14,9 +14,11 @@ use crate::model::{TraceContext, Usage};
 use crate::span_record::{SpanContents, SpanLink, SpanRecord, TracedUsage, TracedWork};
 use crate::store::outbox::OutboxBell;
 use crate::store::{Row, Store};
+use contents::{MAX_TEXT, messages, text_of};
 
-/// Maximum bytes of one text of a record.
-const MAX_TEXT: usize = 32 * 1024;
+pub(crate) use contents::{bounded, cut};
+
+mod contents;
 
 /// Says that the work of a session is recorded for export.
 #[derive(Debug, Clone)]
@@ -475,38 +477,4 @@ impl SessionTrace {
         let rows = self.take_rows();
         self.writer.store.post_all(rows);
     }
-}
-
-/// One message in the form of the conventions. Null without a text.
-fn messages(role: &str, text: &str) -> Value {
-    if text.is_empty() {
-        return Value::Null;
-    }
-    let mut message = json!({ "role": role, "parts": [{ "type": "text", "content": cut(text) }] });
-    if role == "assistant" {
-        message["finish_reason"] = "stop".into();
-    }
-    Value::Array(vec![message])
-}
-
-fn text_of(content: &[ContentBlock]) -> String {
-    let texts = content.iter().filter_map(|block| match block {
-        ContentBlock::Text(text) => Some(text.text.as_str()),
-        _ => None,
-    });
-    texts.collect::<Vec<_>>().join("\n")
-}
-
-/// Arguments that are too long become the start of their JSON.
-pub(crate) fn bounded(value: &Value) -> Value {
-    let text = value.to_string();
-    if text.len() > MAX_TEXT { cut(&text).into() } else { value.clone() }
-}
-
-/// Cuts a text at the limit of a record.
-pub(crate) fn cut(text: &str) -> String {
-    if text.len() <= MAX_TEXT {
-        return text.to_owned();
-    }
-    format!("{}\n[cut: {} bytes in all]", &text[..text.floor_char_boundary(MAX_TEXT)], text.len())
 }

@@ -273,8 +273,7 @@ impl Actor {
         }
     }
 
-    /// Background work that runs at the end of a turn, or has ended since the last request. Without another turn,
-    /// jobs count, too.
+    /// Background work that runs, or has ended since the last request. Without another turn, jobs count, too.
     fn background_at_end(&mut self) -> Background {
         let running = self.subagents.background().iter().filter(|agent| !agent.is_over());
         let agents: Vec<_> = running.cloned().collect();
@@ -494,9 +493,7 @@ impl Actor {
             AgentOutput::AnswerChange { program, number, allows } => program.answer(number, allows).await,
             AgentOutput::BeginReply => self.decider.policy.begin_reply(),
             AgentOutput::AnswerPrompts(prompts, ready) => {
-                for prompt in prompts {
-                    let _ = prompt.reply.send(Ok((*ready).clone()));
-                }
+                prompts.into_iter().for_each(|prompt| drop(prompt.reply.send(Ok((*ready).clone()))));
             }
         }
     }

@@ -477,9 +477,8 @@ impl Decider {
             rule: rule.to_owned(),
             at,
         });
-        let session = self.log.id().clone();
         self.log.queue(Row::Denial(store::DenialRow {
-            session,
+            session: self.log.id().clone(),
             turn,
             call,
             tool,

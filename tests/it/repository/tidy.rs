@@ -584,7 +584,7 @@ const PARTS: [(&str, &[&str]); 18] = [
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 163] = [
+const PURE: [&str; 164] = [
     "acp",
     "audit",
     "audit/signatures",
@@ -596,6 +596,7 @@ const PURE: [&str; 163] = [
     "checks/findings",
     "event",
     "evidence_bundle",
+    "session/trace/contents",
     "html_report",
     "html_report/comparison",
     "html_report/html",
