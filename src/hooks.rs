@@ -4,7 +4,7 @@
 //! Only the user's settings and a policy define hooks; a project's files cannot. This file is pure: [`runner`] starts
 //! the programs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -178,6 +178,11 @@ impl HookDefinition {
                 "hooks: {id}: `command` is empty: it is a list of a program and its arguments"
             ));
         }
+        // Security: a session's folder, in which hooks start, must not supply their programs.
+        let program = Path::new(&command[0]);
+        if program.components().count() > 1 && !program.is_absolute() {
+            return Err(format!("hooks: {id}: `command` begins with a program's name or its absolute path"));
+        }
         if on.is_empty() {
             return Err(format!("hooks: {id}: `on` is empty: name at least one event"));
         }
@@ -314,6 +319,7 @@ mod tests {
         for (yaml, fault) in [
             (DENY.replace("id: a", "id: A"), "is no id"),
             (DENY.replace("[check]", "[]"), "`command` is empty"),
+            (DENY.replace("[check]", "[./check]"), "a program's name or its absolute path"),
             (DENY.replace("[call]", "[]"), "`on` is empty"),
             (DENY.replace("[call]", "[call, turn_end]"), "for the event `call` alone"),
             (format!("{DENY}timeout_s: 0"), "from 1 to 60"),

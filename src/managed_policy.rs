@@ -330,6 +330,11 @@ impl ManagedPolicy {
         let whole = |text: String| Fault { line: 1, column: 1, text };
         self.to_budgets().map_err(whole)?;
         hooks::complete(&self.hooks, &[]).map_err(whole)?;
+        // Users choose their PATH.
+        if let Some(hook) = self.hooks.iter().find(|hook| !Path::new(&hook.command[0]).is_absolute()) {
+            let text = format!("hooks: {}: `command` begins with the absolute path of a program", hook.id);
+            return Err(whole(text));
+        }
         if let Some(Err(text)) = self.telemetry.as_ref().map(telemetry_settings::check) {
             return Err(whole(format!("telemetry: {text}")));
         }

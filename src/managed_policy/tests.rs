@@ -67,6 +67,10 @@ fn faults_have_their_place_and_a_suggestion() {
         ("require: {record: yes please}", "record: expected true or false"),
         ("budgets: {day: {tokens: -1}}", "tokens: expected a whole number"),
         ("budgets: {day: {cost_usd: -1}}", "budgets: day: cost_usd is a number from 0"),
+        (
+            "hooks: [{id: a, on: [call], kind: deny, command: [guard]}]",
+            "policy.yaml:1:1: hooks: a: `command` begins with the absolute path",
+        ),
         ("telemetry: {required: maybe}", "required: expected true or false"),
         ("telemetry: {endpoint: 'ftp://x'}", "telemetry: "),
         ("user_may: {define_modes: 1}", "define_modes: expected true or false"),
@@ -81,6 +85,7 @@ fn faults_have_their_place_and_a_suggestion() {
     for text in [
         "{}",
         "telemetry: {required: true}",
+        "hooks: [{id: a, on: [call], kind: deny, command: [/opt/guard]}]",
         "max_mode: PLAN",
         "max_mode: architect",
         "\u{feff}max_mode: plan",
