@@ -379,6 +379,18 @@ where
         )
         | None => {}
     }
+    prompt_or_serve(cli, flags, environment, CliStreams { input, input_kind, output, errors }, stop).await
+}
+
+/// Runs a headless prompt, or speaks with a client.
+async fn prompt_or_serve(
+    mut cli: Cli,
+    flags: Flags,
+    environment: Environment,
+    streams: CliStreams<impl Read + Send + 'static, impl Write + Send + 'static, impl Write>,
+    stop: CancellationToken,
+) -> anyhow::Result<ExitCode> {
+    let CliStreams { input, input_kind, mut output, mut errors } = streams;
     let output_format = cli.output.unwrap_or(OutputFormat::Text);
     let mut input = BufReader::new(input);
     let prepared = Config::new(&flags, environment).map_err(UsageError::of).and_then(|config| {

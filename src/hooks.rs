@@ -167,8 +167,7 @@ impl HookDefinition {
     /// The error is a clause that names the hook and the key.
     pub fn complete(&self) -> Result<Hook, String> {
         let Self { id, on, kind, command, effects, timeout_s } = self.clone();
-        let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_');
-        if id.is_empty() || id.len() > MAX_ID || !id.chars().all(is_word) {
+        if id.is_empty() || id.len() > MAX_ID || !id.chars().all(is_id_character) {
             return Err(format!(
                 "hooks: {id:?} is no id: it has lower-case letters, digits, `-` and `_`, at most {MAX_ID}"
             ));
@@ -195,6 +194,10 @@ impl HookDefinition {
         }
         Ok(Hook { id, events: on, kind, command, effects, timeout: Duration::from_secs(seconds) })
     }
+}
+
+fn is_id_character(c: char) -> bool {
+    c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_')
 }
 
 /// Completes hooks in order: those of a policy, then those of the user, who cannot reuse an id.

@@ -47,13 +47,13 @@ pub(super) fn limited_exits(limits: &ManagedLimits, exits: ExitSettings) -> Exit
 
 /// The client's servers that the policy allows, for an external agent that starts them itself.
 pub(super) fn limited_servers(limits: &ManagedLimits, servers: &[McpServer]) -> Vec<McpServer> {
-    let is_allowed = |server: &&McpServer| {
+    if !limits.limits_servers() {
+        return servers.to_vec();
+    }
+    let mut allowed = servers.to_vec();
+    allowed.retain(|server| {
         let transport = server::client_transport(server);
         transport.is_some_and(|(name, transport)| limits.allows_server(name, &transport))
-    };
-    if limits.limits_servers() {
-        servers.iter().filter(is_allowed).cloned().collect()
-    } else {
-        servers.to_vec()
-    }
+    });
+    allowed
 }

@@ -9,7 +9,7 @@ use super::UsageError;
 use super::audit::AuditOutput;
 #[cfg(target_os = "linux")]
 use super::mode::remote::RunningProgram;
-use super::sessions::print::{SessionDetails, SessionOutput};
+use super::sessions::output::{SessionDetails, SessionOutput};
 use crate::config::user_file::UserFile;
 use crate::managed_policy::ManagedPolicy;
 use crate::managed_policy::explain::{PolicyDecision, PolicyOutput};

@@ -26,9 +26,10 @@ use crate::store::events::StoredEvent;
 use crate::store::sessions::{OldSession, SessionQuery, StoredSession};
 use crate::store::{Store, StoreLocation, retention};
 use crate::text::counted;
-use print::{SessionDetails, SessionOutput};
+use output::{SessionDetails, SessionOutput};
 
-pub(super) mod print;
+pub(super) mod output;
+mod print;
 
 const LISTED: usize = 20;
 
@@ -366,20 +367,20 @@ async fn each_event(
         let page = store.events(session, from, PAGE).await?;
         let Some(last) = page.last() else { return Ok(()) };
         from = last.seq + 1;
-        for stored in &page {
-            show(stored)?;
-        }
+        page.iter().try_for_each(&mut show)?;
     }
 }
 
 pub(super) async fn all_events(store: &Store, session: &SessionId) -> anyhow::Result<Vec<StoredEvent>> {
     let mut events = Vec::new();
-    let collect = |stored: &StoredEvent| {
-        events.push(stored.clone());
-        Ok(())
-    };
-    each_event(store, session, collect).await?;
-    Ok(events)
+    loop {
+        let from = events.last().map_or(0, |stored: &StoredEvent| stored.seq + 1);
+        let page = store.events(session, from, PAGE).await?;
+        if page.is_empty() {
+            return Ok(events);
+        }
+        events.extend(page);
+    }
 }
 
 /// Returns the events of a session as `modegate sessions export` writes them.

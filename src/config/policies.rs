@@ -79,8 +79,9 @@ impl Policies {
             let root = project::root(cwd);
             for path in project_files(cwd) {
                 let text = bounded_file::read_text_below(root, &path, MAX_FILE);
-                let is_trusted = |text: &str| managed.user_may.trust_projects && self.is_trusted(text);
-                loaded.add(&path, text, LayerOwner::Project, is_trusted);
+                loaded.add(&path, text, LayerOwner::Project, |text| {
+                    managed.user_may.trust_projects && self.is_trusted(text)
+                });
             }
         }
         managed.apply(&mut loaded.layers);

@@ -71,10 +71,6 @@ impl CheckedPolicy {
         }
         let rules = permissions.translated().and_then(|texts| texts.compile(false)).unwrap_or_default();
         let built_in = Modes::built_in();
-        let is_own = |mode: &&Mode| {
-            self.definition.modes.iter().any(|definition| definition.id.value == mode.id)
-                || built_in.resolve(&mode.id).is_err()
-        };
         let allowed_modes = allowed
             .modes
             .as_ref()
@@ -95,7 +91,7 @@ impl CheckedPolicy {
             user_may: *user_may,
             budgets: self.definition.to_budgets().unwrap_or_default(),
             fault: None,
-            own_modes: self.modes.iter().filter(is_own).cloned().collect(),
+            own_modes: self.modes.iter().filter(|mode| self.is_own(mode, &built_in)).cloned().collect(),
             allowed_modes,
             agents: allowed.agents.as_ref().map(|ids| ids.iter().map(|id| id.to_ascii_lowercase()).collect()),
             programs: allowed.programs.as_ref().map(|texts| {
@@ -106,6 +102,14 @@ impl CheckedPolicy {
                 .as_ref()
                 .map(|servers| servers.iter().map(|server| server.value.clone()).collect()),
         }
+    }
+}
+
+impl CheckedPolicy {
+    /// True if the policy defines the mode, be it in place of a built-in one.
+    fn is_own(&self, mode: &Mode, built_in: &Modes) -> bool {
+        self.definition.modes.iter().any(|definition| definition.id.value == mode.id)
+            || built_in.resolve(&mode.id).is_err()
     }
 }
 

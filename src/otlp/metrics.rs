@@ -137,17 +137,17 @@ impl Metrics {
         }
         let aggregation_temporality = AggregationTemporality::Cumulative.into();
         let data = if metric.bounds.is_empty() {
-            let point = |(attributes, series): (Vec<KeyValue>, &Series)| NumberDataPoint {
+            let data_points = points.into_iter().map(|(attributes, series)| NumberDataPoint {
                 attributes,
                 start_time_unix_nano: start,
                 time_unix_nano: now,
                 value: Some(Number::AsInt(series.count.cast_signed())),
                 ..NumberDataPoint::default()
-            };
-            let data_points = points.into_iter().map(point).collect();
+            });
+            let data_points = data_points.collect();
             Data::Sum(Sum { data_points, aggregation_temporality, is_monotonic: true })
         } else {
-            let point = |(attributes, series): (Vec<KeyValue>, &Series)| HistogramDataPoint {
+            let data_points = points.into_iter().map(|(attributes, series)| HistogramDataPoint {
                 attributes,
                 start_time_unix_nano: start,
                 time_unix_nano: now,
@@ -156,11 +156,8 @@ impl Metrics {
                 bucket_counts: series.buckets.clone(),
                 explicit_bounds: metric.bounds.to_vec(),
                 ..HistogramDataPoint::default()
-            };
-            Data::Histogram(Histogram {
-                data_points: points.into_iter().map(point).collect(),
-                aggregation_temporality,
-            })
+            });
+            Data::Histogram(Histogram { data_points: data_points.collect(), aggregation_temporality })
         };
         Some(Metric {
             name: metric.name.into(),

@@ -290,13 +290,14 @@ fn endpoint(
 /// Reads `name=value,name=value`, with values in percent encoding. An error does not contain a value.
 fn pairs(variable: &str, text: &str) -> Result<BTreeMap<String, String>, String> {
     let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-    let pair = |part: &str| {
-        let unreadable = || format!("{variable} is no list of NAME=VALUE, separated by commas");
-        let (name, value) = part.split_once('=').ok_or_else(unreadable)?;
-        let value = percent_decode_str(value.trim()).decode_utf8().map_err(|_| unreadable())?;
-        Ok((name.trim().to_owned(), value.into_owned()))
-    };
-    parts.map(pair).collect()
+    let pairs: Option<_> = parts.map(pair).collect();
+    pairs.ok_or_else(|| format!("{variable} is no list of NAME=VALUE, separated by commas"))
+}
+
+fn pair(part: &str) -> Option<(String, String)> {
+    let (name, value) = part.split_once('=')?;
+    let value = percent_decode_str(value.trim()).decode_utf8().ok()?;
+    Some((name.trim().to_owned(), value.into_owned()))
 }
 
 #[cfg(test)]

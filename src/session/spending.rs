@@ -272,8 +272,8 @@ impl Spending {
     }
 
     fn set_due(&mut self, limits: &BudgetLimits) {
-        let is_warned = |period| self.warned.contains(&(period, Figure::Time));
-        let left = limits.time_left(|period| self.spent(period), is_warned);
+        let left = limits
+            .time_left(|period| self.spent(period), |period| self.warned.contains(&(period, Figure::Time)));
         let runs = self.began.is_some();
         self.due = left.filter(|_| runs).map(|ms| Instant::now() + Duration::from_millis(ms));
     }

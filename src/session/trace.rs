@@ -260,11 +260,10 @@ impl SessionTrace {
     pub(super) fn observe(&mut self, event: &SessionEvent) {
         match event {
             SessionEvent::UserMessage { content, .. } => {
-                let input = || messages("user", &text_of(content));
                 if let Some(contents) = self.turn.as_mut().and_then(|turn| turn.record.contents.as_mut())
                     && contents.input.is_null()
                 {
-                    contents.input = input();
+                    contents.input = messages("user", &text_of(content));
                 }
             }
             SessionEvent::AgentText { message_id, text, .. } => self.observe_text(&message_id.0, text),

@@ -78,14 +78,7 @@ pub(super) fn insert(connection: &Connection, row: &Row, owner: &StoreOwner) -> 
         Row::SignedHead { session, head } => insert_signed_head(connection, &session.0, head),
         Row::Changes { session, turn, changes } => checkpoint::insert(connection, session, *turn, changes),
         Row::Intent { session, turn, intent } => intent::insert(connection, session, *turn, intent),
-        Row::Release { session } => {
-            execute(
-                connection,
-                "UPDATE sessions SET owner = NULL WHERE id = ?1 AND owner = ?2",
-                params![&*session.0, owner.id],
-            )?;
-            outbox::forget_exported(connection, &session.0)
-        }
+        Row::Release { session } => release(connection, &session.0, owner),
         Row::Text { hash, text } => insert_text(connection, hash, text),
         Row::SystemPrompt { session, text } => execute(
             connection,
@@ -173,6 +166,12 @@ fn insert_link(connection: &Connection, session: &str, link: &Link) -> rusqlite:
         "INSERT INTO chain (session_id, number, body, hash) VALUES (?1, ?2, ?3, ?4)",
         params![session, link.number.cast_signed(), link.body, link.hash],
     )
+}
+
+fn release(connection: &Connection, session: &str, owner: &StoreOwner) -> rusqlite::Result<()> {
+    let sql = "UPDATE sessions SET owner = NULL WHERE id = ?1 AND owner = ?2";
+    execute(connection, sql, params![session, owner.id])?;
+    outbox::forget_exported(connection, session)
 }
 
 fn insert_signed_head(connection: &Connection, session: &str, head: &SignedHead) -> rusqlite::Result<()> {
