@@ -64,16 +64,11 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
     add("policy", managed_policy());
     add("keys", keys(environment));
     if is_readable {
-        let (model, small_model) = models(flags, environment);
-        add("command line, model", model);
-        if let Some(small_model) = small_model {
-            add("small model", small_model);
-        }
-        if let Some(budgets) = budgets(flags, environment) {
-            add("budgets", budgets);
-        }
-        if let Some(hooks) = hooks(flags, environment) {
-            add("hooks", hooks);
+        match Config::without_store(flags, environment.clone()) {
+            Ok(config) => of_config(&config, &mut add),
+            Err(error) => {
+                add("command line, model", CheckState::wrong(format!("{error:#}"), "see `modegate --help`"));
+            }
         }
     }
     if let Some(cwd) = &cwd {
@@ -122,6 +117,16 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
         Err(error) => add("shell", CheckState::wrong(format!("{error:#}"), "fix `shell` in config.yaml")),
     }
     findings
+}
+
+/// Adds the findings about the checked settings of a run.
+fn of_config(config: &Config, add: &mut impl FnMut(&'static str, CheckState)) {
+    let (model, small_model) = models(config);
+    add("command line, model", model);
+    let others = [("small model", small_model), ("budgets", budgets(config)), ("hooks", hooks(config))];
+    for (what, state) in others.into_iter().filter_map(|(what, state)| Some((what, state?))) {
+        add(what, state);
+    }
 }
 
 fn is_missing(environment: &Environment, place: &Path) -> bool {
@@ -186,8 +191,8 @@ fn keys(environment: &Environment) -> CheckState {
 }
 
 /// Returns `None` without hooks. Programs without a folder are searched for when they start.
-fn hooks(flags: &Flags, environment: &Environment) -> Option<CheckState> {
-    let Config { hooks, .. } = Config::without_store(flags, environment.clone()).ok()?;
+fn hooks(config: &Config) -> Option<CheckState> {
+    let Config { hooks, .. } = config;
     let programs = hooks.iter().map(|hook| (&hook.id, Path::new(&hook.command[0])));
     let missing: Vec<String> = programs
         .filter(|(_, program)| program.is_absolute() && !program.is_file())
@@ -203,8 +208,8 @@ fn hooks(flags: &Flags, environment: &Environment) -> Option<CheckState> {
 }
 
 /// Returns `None` without budgets.
-fn budgets(flags: &Flags, environment: &Environment) -> Option<CheckState> {
-    let Config { budgets, remote, .. } = Config::without_store(flags, environment.clone()).ok()?;
+fn budgets(config: &Config) -> Option<CheckState> {
+    let Config { budgets, remote, .. } = config;
     let limits = budgets.limits.to_string();
     if limits.is_empty() {
         return None;
@@ -220,11 +225,7 @@ fn budgets(flags: &Flags, environment: &Environment) -> Option<CheckState> {
 }
 
 /// Also returns the small model, if one is set.
-fn models(flags: &Flags, environment: &Environment) -> (CheckState, Option<CheckState>) {
-    let config = match Config::without_store(flags, environment.clone()) {
-        Ok(config) => config,
-        Err(error) => return (CheckState::wrong(format!("{error:#}"), "see `modegate --help`"), None),
-    };
+fn models(config: &Config) -> (CheckState, Option<CheckState>) {
     if config.script.is_some() {
         return (CheckState::Fine("a script; the settings are not read for it".into()), None);
     }
