@@ -471,7 +471,7 @@ mod tests {
         let small = |name: Option<&str>| {
             let mut environment = Environment::default();
             environment.small_model = name.map(str::to_owned);
-            models(&Flags::default(), &environment).1
+            models(&Config::without_store(&Flags::default(), environment).unwrap()).1
         };
         assert_eq!(small(None), None);
         assert_eq!(small(Some("ollama/x")), Some(CheckState::Fine("ollama/x".into())));
@@ -498,7 +498,7 @@ mod tests {
         let flags = Flags { store: Some(path.display().to_string()), ..Flags::default() };
         let checked = || {
             let environment = Environment::default();
-            let _ = models(&flags, &environment);
+            let _ = Config::without_store(&flags, environment.clone());
             store(&flags, &environment)
         };
         assert!(matches!(checked(), CheckState::Note(text) if text.contains("will be created")));
