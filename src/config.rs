@@ -115,6 +115,7 @@ pub struct Flags {
 
 /// Settings of a run, checked. Consumed when the run starts: a session never holds one, and nothing that changes while
 /// Modegate runs belongs here.
+#[allow(clippy::struct_excessive_bools, reason = "independent settings of the run")]
 pub struct Config {
     pub first: First,
     pub cwd: PathBuf,

@@ -331,8 +331,11 @@ mod tests {
         }
         let one: HookDefinition = serde_saphyr::from_str(DENY).unwrap();
         let two = HookDefinition { id: "b".into(), ..one.clone() };
-        assert_eq!(complete_ids(&[two.clone()], &[one.clone()]).unwrap(), ["b", "a"]);
-        assert_eq!(complete_ids(&[one.clone()], &[two, one]).unwrap_err(), "hooks: a is defined twice");
+        assert_eq!(complete_ids(std::slice::from_ref(&two), std::slice::from_ref(&one)).unwrap(), ["b", "a"]);
+        assert_eq!(
+            complete_ids(std::slice::from_ref(&one), &[two, one.clone()]).unwrap_err(),
+            "hooks: a is defined twice"
+        );
     }
 
     fn complete_ids(policy: &[HookDefinition], user: &[HookDefinition]) -> Result<Vec<String>, String> {

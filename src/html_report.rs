@@ -186,7 +186,7 @@ impl Totals {
 }
 
 fn share(part: u64, whole: u64) -> String {
-    if whole == 0 { "0 %".to_owned() } else { format!("{} %", part.saturating_mul(100) / whole) }
+    format!("{} %", part.saturating_mul(100).checked_div(whole).unwrap_or_default())
 }
 
 fn duration(ms: i64) -> String {

@@ -38,6 +38,7 @@ pub const TEMPORARY_VARIABLES: [&str; 4] = ["TMPDIR", "TMP", "TEMP", "TMUX_TMPDI
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[allow(clippy::large_enum_variant, reason = "one for each process, moved once")]
 pub enum Confinement {
     /// Reads the listed paths; writes only its own folders and the null devices. Its network, if it has one, reaches
     /// nothing but itself. Denies UNIX sockets, changes of attributes, and access to processes that the command did

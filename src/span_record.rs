@@ -111,7 +111,7 @@ pub struct TracedUsage {
     pub cache_write: u64,
 }
 
-/// JSON in the form that the conventions for GenAI have for messages, arguments and results.
+/// JSON in the form that the conventions for `GenAI` have for messages, arguments and results.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SpanContents {
     #[serde(default, skip_serializing_if = "Value::is_null")]

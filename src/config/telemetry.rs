@@ -109,7 +109,11 @@ pub(super) async fn check(
         }
     };
     let waiting = waiting(store).await;
-    let hosts: BTreeSet<&str> = destination.endpoints.values().map(|endpoint| endpoint.host()).collect();
+    let hosts: BTreeSet<&str> = destination
+        .endpoints
+        .values()
+        .map(super::super::otlp::telemetry_settings::SignalEndpoint::host)
+        .collect();
     let hosts = hosts.into_iter().collect::<Vec<_>>().join(", ");
     match otlp::probe(&destination, http).await {
         Ok(()) => CheckState::Fine(format!("{hosts} answers; {waiting}")),

@@ -139,9 +139,14 @@ impl CheckedPolicy {
         let requirements = definition.require.names().into_iter().filter(|(_, is_set)| *is_set);
         requirements.for_each(|(key, _)| keys.add(&format!("require.{key}"), "true".into()));
         if let Some(TelemetrySettings { endpoint, required, contents, .. }) = &definition.telemetry {
-            endpoint.iter().for_each(|url| keys.add("telemetry.endpoint", url.clone()));
-            contents.iter().for_each(|contents| keys.add("telemetry.contents", contents.to_string()));
-            required.iter().for_each(|required| keys.add("telemetry.required", required.to_string()));
+            let texts = [
+                ("endpoint", endpoint.clone()),
+                ("contents", contents.map(|is_set| is_set.to_string())),
+                ("required", required.map(|is_set| is_set.to_string())),
+            ];
+            for (key, text) in texts.into_iter().filter_map(|(key, text)| Some((key, text?))) {
+                keys.add(&format!("telemetry.{key}"), text);
+            }
         }
         let choices = definition.user_may.names().into_iter().filter(|(_, may)| !may);
         choices.for_each(|(key, _)| keys.add(&format!("user_may.{key}"), "false".into()));

@@ -183,7 +183,9 @@ impl ManagedLimits {
         }
         self.own_modes.iter().for_each(|mode| layers.modes.put(mode.clone()));
         if let Some(allowed) = &self.allowed_modes {
-            allowed.iter().for_each(|mode| layers.modes.put(mode.clone()));
+            for mode in allowed {
+                layers.modes.put(mode.clone());
+            }
             layers.modes.retain(|mode| allowed.iter().any(|known| known.id == mode.id));
         }
         let configured = layers.default_mode.as_deref().unwrap_or(DEFAULT);

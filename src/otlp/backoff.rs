@@ -24,7 +24,7 @@ impl Backoff {
         self.failures = 0;
     }
 
-    pub(super) fn has_failed(&self) -> bool {
+    pub(super) fn has_failed(self) -> bool {
         self.failures > 0
     }
 
@@ -46,7 +46,7 @@ mod tests {
         let mut backoff = Backoff::new(0);
         let waits: Vec<u64> = (0..8).map(|_| backoff.next(None).as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
-        assert_eq!(backoff.next(Some(Duration::from_secs(300))).as_secs(), 300);
+        assert_eq!(backoff.next(Some(Duration::from_mins(5))).as_secs(), 300);
         assert_eq!(backoff.next(Some(Duration::from_secs(3))).as_secs(), 60, "a shorter wait is no shortcut");
         backoff.reset();
         assert_eq!(backoff.next(None), FIRST);

@@ -1,7 +1,7 @@
 //! The names of all that is sent: attributes, metrics, and the version of the conventions that has them. Names
 //! without a convention begin with `modegate.`. Pure.
 
-/// Version of OpenTelemetry's semantic conventions: the last one that has those for GenAI and MCP. Later versions of them
+/// Version of OpenTelemetry's semantic conventions: the last one that has those for `GenAI` and MCP. Later versions of them
 /// are kept elsewhere and have no number yet.
 pub const VERSION: &str = "1.41.1";
 

@@ -200,11 +200,12 @@ pub fn resolve(sources: TelemetrySources<'_>) -> Result<Option<TelemetryDestinat
         }
     }
     if endpoints.is_empty() {
-        return match is_fixed {
-            true => Err("the administrator requires telemetry, but no endpoint is set: set OTEL_EXPORTER_OTLP_ENDPOINT, or \
-                         endpoint in the administrator's file"
-                .into()),
-            false => Ok(None),
+        return if is_fixed {
+            Err("the administrator requires telemetry, but no endpoint is set: set OTEL_EXPORTER_OTLP_ENDPOINT, or \
+                 endpoint in the administrator's file"
+        .into())
+        } else {
+            Ok(None)
         };
     }
     let mut resource = user.and_then(|user| user.resource.clone()).unwrap_or_default();

@@ -273,7 +273,7 @@ impl SessionTrace {
                 }
             }
             SessionEvent::ToolCall(call) => {
-                self.begin_call(&call.id, &call.name, Some(&call.arguments), false)
+                self.begin_call(&call.id, &call.name, Some(&call.arguments), false);
             }
             SessionEvent::ToolCallUpdate(update) => self.observe_update(update),
             SessionEvent::ForwardedUpdate { update } => self.observe_forwarded(update),
@@ -446,25 +446,15 @@ impl SessionTrace {
             source: source.to_owned(),
         };
         let part = format!("mode {} {now}", self.mode_changes);
-        let mut record = match self.turn() {
-            Some(trace) => trace.begin(&part, now, work),
-            None => {
-                let session = &self.writer.session.0;
-                let link = SpanLink::of_turn(session, 0, None);
-                let trace = SpanLink::of_turn(&format!("{session} {part}"), 0, self.above.as_ref()).trace;
-                let link = SpanLink { trace, ..link.part(session, 0, &part) };
-                let parent = self.above.as_ref().map(|above| above.span.clone());
-                SpanRecord {
-                    link,
-                    parent,
-                    turn: 0,
-                    began: now,
-                    ended: None,
-                    error: None,
-                    work,
-                    contents: None,
-                }
-            }
+        let mut record = if let Some(trace) = self.turn() {
+            trace.begin(&part, now, work)
+        } else {
+            let session = &self.writer.session.0;
+            let link = SpanLink::of_turn(session, 0, None);
+            let trace = SpanLink::of_turn(&format!("{session} {part}"), 0, self.above.as_ref()).trace;
+            let link = SpanLink { trace, ..link.part(session, 0, &part) };
+            let parent = self.above.as_ref().map(|above| above.span.clone());
+            SpanRecord { link, parent, turn: 0, began: now, ended: None, error: None, work, contents: None }
         };
         record.ended = Some(now);
         if let Some(OpenTurn { record: SpanRecord { work: TracedWork::Turn { mode, .. }, .. }, .. }) =

@@ -144,6 +144,15 @@ pub struct WaitingPrompt {
     pub cancel: CancellationToken,
 }
 
+impl WaitingPrompt {
+    /// Lets the turns go on, as far as they still wait.
+    pub fn answer_all(prompts: Vec<Self>, ready: &ReadyAgent) {
+        for prompt in prompts {
+            let _ = prompt.reply.send(Ok(ready.clone()));
+        }
+    }
+}
+
 /// Work for the session's actor, done in the order of the list before it handles another event.
 pub enum AgentOutput {
     Record(SessionEvent, Option<OwnedSemaphorePermit>),

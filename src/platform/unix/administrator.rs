@@ -34,12 +34,12 @@ pub fn read_administrators_file(path: &Path, limit: u64) -> Result<Option<Vec<u8
     }
     let found = match statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => return Ok(None),
-        found => found.map_err(|error| unreadable(&error))?,
+        found => found.map_err(unreadable)?,
     };
     check_kind(&found)?;
-    let file = openat(&folder, name, FILE, Mode::empty()).map_err(|error| unreadable(&error))?;
+    let file = openat(&folder, name, FILE, Mode::empty()).map_err(unreadable)?;
     // The open file decides: the name may lead to another one by now.
-    let opened = fstat(&file).map_err(|error| unreadable(&error))?;
+    let opened = fstat(&file).map_err(unreadable)?;
     check_kind(&opened)?;
     if let Some(doubt) = doubt_of(&opened) {
         return Err(doubt);
@@ -57,7 +57,7 @@ pub fn read_administrators_file(path: &Path, limit: u64) -> Result<Option<Vec<u8
 /// there is no such folder.
 fn open_folder(path: &Path) -> Result<Option<(OwnedFd, Option<String>)>, String> {
     let mut place = PathBuf::from("/");
-    let mut folder = open(&place, FOLDER, Mode::empty()).map_err(|error| in_folder(&place, &error))?;
+    let mut folder = open(&place, FOLDER, Mode::empty()).map_err(|error| in_folder(&place, error))?;
     let mut doubt = doubt_of_folder(&folder, &place)?;
     let names = path.components().filter_map(|part| match part {
         Component::Normal(name) => Some(name),
@@ -67,7 +67,7 @@ fn open_folder(path: &Path) -> Result<Option<(OwnedFd, Option<String>)>, String>
         place.push(name);
         folder = match open_below(&folder, name) {
             Err(Errno::NOENT) => return Ok(None),
-            opened => opened.map_err(|error| in_folder(&place, &error))?,
+            opened => opened.map_err(|error| in_folder(&place, error))?,
         };
         let of_folder = doubt_of_folder(&folder, &place)?;
         doubt = doubt.or(of_folder);
@@ -80,7 +80,7 @@ fn open_below(folder: impl AsFd, name: &OsStr) -> Result<OwnedFd, Errno> {
 }
 
 fn doubt_of_folder(folder: impl AsFd, place: &Path) -> Result<Option<String>, String> {
-    let stat = fstat(folder).map_err(|error| in_folder(place, &error))?;
+    let stat = fstat(folder).map_err(|error| in_folder(place, error))?;
     Ok(doubt_of(&stat).map(|doubt| format!("is in the folder {}, which {doubt}", place.display())))
 }
 
@@ -103,14 +103,14 @@ fn check_kind(stat: &Stat) -> Result<(), String> {
     }
 }
 
-fn in_folder(place: &Path, error: &Errno) -> String {
+fn in_folder(place: &Path, error: Errno) -> String {
     let place = place.display();
-    match *error {
+    match error {
         Errno::NOTDIR | Errno::LOOP => format!("is below {place}, which is a link or no folder"),
-        _ => format!("is below {place}, which cannot be opened: {}", io::Error::from(*error)),
+        _ => format!("is below {place}, which cannot be opened: {}", io::Error::from(error)),
     }
 }
 
-fn unreadable(error: &Errno) -> String {
-    format!("cannot be read: {}", io::Error::from(*error))
+fn unreadable(error: Errno) -> String {
+    format!("cannot be read: {}", io::Error::from(error))
 }

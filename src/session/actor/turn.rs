@@ -492,9 +492,7 @@ impl Actor {
             }
             AgentOutput::AnswerChange { program, number, allows } => program.answer(number, allows).await,
             AgentOutput::BeginReply => self.decider.policy.begin_reply(),
-            AgentOutput::AnswerPrompts(prompts, ready) => {
-                prompts.into_iter().for_each(|prompt| drop(prompt.reply.send(Ok((*ready).clone()))));
-            }
+            AgentOutput::AnswerPrompts(prompts, ready) => WaitingPrompt::answer_all(prompts, &ready),
         }
     }
 }

@@ -164,7 +164,7 @@ impl PlayRunner {
     fn client(&mut self) -> &mut TestClient {
         let (mode, dir, skills) = (self.mode, Some(Arc::clone(&self.dir)), Arc::clone(&self.skills));
         let budgets = Arc::clone(&self.budgets);
-        let setup = || Setup { mode, skills, dir, budgets, ..Setup::default() };
+        let setup = || Setup { mode, budgets, skills, dir, ..Setup::default() };
         self.client.get_or_insert_with(|| TestClient::with(setup()))
     }
 
