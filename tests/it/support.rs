@@ -163,6 +163,7 @@ impl TestClient {
         Self::with(Setup::default())
     }
 
+    #[allow(clippy::too_many_lines, reason = "one line for each setting")]
     pub(crate) fn with(setup: Setup) -> Self {
         let dir = setup.dir.unwrap_or_else(|| Arc::new(tempfile::tempdir().unwrap()));
         std::fs::create_dir_all(dir.path().join("work")).unwrap();

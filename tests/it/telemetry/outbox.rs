@@ -104,7 +104,9 @@ async fn ten_thousand_events_arrive_although_collector_and_exporter_are_killed()
         (0..SESSIONS).map(|number| SessionId::new(format!("sess_{number:02}"))).collect();
     let mut heads: Vec<Head> = sessions.iter().map(|id| Head::start(&id.0)).collect();
     let mut store = open(&path);
-    sessions.iter().for_each(|id| begin(&store, id));
+    for id in &sessions {
+        begin(&store, id);
+    }
     let mut telemetry = start(&store, &receiver);
     // Each round posts a part of the events, and ends with another misfortune.
     let rounds = 10;

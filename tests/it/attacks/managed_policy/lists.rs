@@ -32,7 +32,7 @@ fn serve() {
         for mut connection in listener.incoming().flatten() {
             connection.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
             REQUESTS.fetch_add(1, Ordering::SeqCst);
-            let _ = connection.read(&mut [0; 65536]);
+            let _ = connection.read(&mut [0; 16_384]);
             let _ = connection
                 .write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 2\r\nconnection: close\r\n\r\nno");
         }

@@ -140,7 +140,7 @@ impl Machine {
 
     /// Returns the output and the messages.
     pub(super) fn run(&self, arguments: &[&str]) -> String {
-        self.output(&mut self.command(arguments))
+        output_of(&mut self.command(arguments))
     }
 
     /// As [`Self::run`], with variables.
@@ -149,12 +149,7 @@ impl Machine {
         for (name, value) in variables {
             command.env(name, value.replace("DIR", &self.dir.path().to_string_lossy()));
         }
-        self.output(&mut command)
-    }
-
-    fn output(&self, command: &mut Command) -> String {
-        let out = command.output().unwrap();
-        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+        output_of(&mut command)
     }
 
     /// A headless run in which the model writes a file, with further options.
@@ -190,4 +185,9 @@ pub(super) fn remove_policy() {
     } else if folder.exists() {
         fs::remove_dir_all(folder).unwrap();
     }
+}
+
+fn output_of(command: &mut Command) -> String {
+    let out = command.output().unwrap();
+    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
 }
