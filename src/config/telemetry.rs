@@ -12,7 +12,8 @@ use super::environment::Environment;
 use super::managed_file;
 use crate::http::Http;
 use crate::otlp::telemetry_settings::{
-    self, Signal, TelemetryDestination, TelemetrySettings, TelemetrySources, TelemetryVariables,
+    self, Signal, SignalEndpoint, TelemetryDestination, TelemetrySettings, TelemetrySources,
+    TelemetryVariables,
 };
 use crate::otlp::{self, Telemetry};
 use crate::process::secrets::Secrets;
@@ -109,11 +110,7 @@ pub(super) async fn check(
         }
     };
     let waiting = waiting(store).await;
-    let hosts: BTreeSet<&str> = destination
-        .endpoints
-        .values()
-        .map(super::super::otlp::telemetry_settings::SignalEndpoint::host)
-        .collect();
+    let hosts: BTreeSet<&str> = destination.endpoints.values().map(SignalEndpoint::host).collect();
     let hosts = hosts.into_iter().collect::<Vec<_>>().join(", ");
     match otlp::probe(&destination, http).await {
         Ok(()) => CheckState::Fine(format!("{hosts} answers; {waiting}")),
