@@ -192,7 +192,8 @@ async fn tightening_spares_the_writer_of_a_new_cache_file() {
         let (effect, _) = set_plan(&mut client).await;
         assert_eq!(effect["unconfirmed"], json!([]), "{effect}");
         let text = agent_text(&client.prompt("pid", None).await);
-        assert_eq!(text.contains("files open for writing: sh. "), !is_new, "{text}");
+        // A child of the shell may have inherited the open file.
+        assert_eq!(text.contains("files open for writing: sh"), !is_new, "{text}");
         if is_new {
             assert!(std::fs::read_dir(&cache).unwrap().next().is_none(), "no other name");
         } else {
