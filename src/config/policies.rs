@@ -73,7 +73,8 @@ impl Policies {
     pub fn load_in(&self, folders: &[PathBuf]) -> Loaded {
         let cwd = folders.first().map_or_else(|| Path::new("/"), PathBuf::as_path);
         let managed = managed_file::limits_in(&[folders, &self.write].concat());
-        let mut loaded = Loaded { layers: managed.base_layers(), ..Loaded::default() };
+        let (layers, managed) = (managed.base_layers(), Arc::new(managed));
+        let mut loaded = Loaded { layers, problems: Vec::new(), managed: Arc::clone(&managed) };
         if !self.is_fixed {
             self.add_own(&mut loaded);
             let root = project::root(cwd);
@@ -88,7 +89,6 @@ impl Policies {
         if let Some(list) = self.tool_list {
             loaded.layers.modes.set_default_tool_list(list);
         }
-        loaded.managed = Arc::new(managed);
         loaded
     }
 
