@@ -138,6 +138,7 @@ pub struct Config {
     remote: Remote,
     store: StoreLocation,
     store_origin: StoreOrigin,
+    may_choose_store: bool,
     sync: Sync,
     retention: Retention,
     unrecorded_changes: Option<UnrecordedChanges>,
@@ -259,6 +260,7 @@ impl Config {
                 (None, true) => StoreOrigin::NoHome,
                 (None, false) => StoreOrigin::Default,
             },
+            may_choose_store: managed.user_may.choose_store,
             store,
             wrapped: flags.wrapped.clone(),
             sync: store_settings.sync,
@@ -283,10 +285,11 @@ impl Config {
         self
     }
 
-    /// Keeps sessions in memory unless `--store` names a store: a client that is played from a file is no user.
+    /// Keeps sessions in memory unless `--store` names a store or the policy requires the usual one: a client that is
+    /// played from a file is no user.
     #[must_use]
     pub fn without_user_store(mut self) -> Self {
-        if self.store_origin != StoreOrigin::Named {
+        if self.may_choose_store && self.store_origin != StoreOrigin::Named {
             (self.store, self.store_origin) = (StoreLocation::Memory, StoreOrigin::Default);
         }
         self

@@ -189,7 +189,7 @@ pub struct UserChoices {
     pub trust_projects: bool,
     /// `--accept-all`: the client accepts questions about leaving a mode. Default: true.
     pub accept_all: bool,
-    /// Another store than that in their data folder. Default: true.
+    /// Another store than that in their data folder, or none: `--store`, `--deterministic`. Default: true.
     pub choose_store: bool,
     /// Folders, hosts and sockets of external agents beside those that Modegate knows: `--state-dir` and its like, their
     /// own profiles, and `sandbox` in a modes file. An agent writes in its state directories in every mode. Default: true.

@@ -149,8 +149,11 @@ fn check_store(flags: &Flags, managed: &ManagedLimits, store: &StoreLocation) ->
     if managed.user_may.choose_store {
         return Ok(());
     }
-    if flags.store.as_deref().is_some_and(|store| store != "memory") {
+    if flags.store.is_some() {
         bail!("--store cannot be used, {BY_POLICY}");
+    }
+    if flags.deterministic {
+        bail!("--deterministic cannot be used, {BY_POLICY}: its sessions are in memory");
     }
     let usual = account_home().map(|home| home.join(".local/share/modegate/modegate.db"));
     match (store, usual) {

@@ -14,7 +14,7 @@ use modegate::sandbox::Support;
 use serde_json::json;
 
 use super::machine::{Machine, in_namespace};
-use super::modes::over_protocol;
+use super::modes::{over_protocol, over_protocol_with};
 use super::{Attempt, nothing};
 use crate::support::binary_client::BinaryClient;
 use crate::support::requirements::require_sandbox;
@@ -212,8 +212,28 @@ const RECORD: &[Attempt] = &[
     ),
 ];
 
-const STORE: &[Attempt] =
-    &[Attempt::new("--store", nothing, |m| m.write_with(&["--mode", "code", "--store", "x.db"]))];
+fn has_written_without_record(machine: &Machine) -> bool {
+    machine.has_written() && !machine.run(&["sessions", "list", "--all"]).contains("write it")
+}
+
+const STORE: &[Attempt] = &[
+    Attempt::new("another HOME", nothing, |m| m.write_with(&["--mode", "code"])),
+    Attempt::new("--store", Machine::set_account_home, |m| {
+        m.write_with(&["--mode", "code", "--store", "x.db"])
+    }),
+    Attempt::new("no store", Machine::set_account_home, |m| {
+        m.write_with(&["--mode", "code", "--store", "memory"])
+    }),
+    Attempt::new("--deterministic", Machine::set_account_home, |m| {
+        m.write_with(&["--mode", "code", "--deterministic"])
+    }),
+    Attempt {
+        effect: has_written_without_record,
+        ..Attempt::new("--lockstep", Machine::set_account_home, |m| {
+            over_protocol_with(m, &["--lockstep"], "session/set_mode", &json!({ "modeId": "code" }))
+        })
+    },
+];
 
 #[rustfmt::skip]
 const WIDENED: &[Attempt] = &[
@@ -284,7 +304,6 @@ fn requirements_hold_against_flags_and_settings() {
         all(BROKER, "require: {broker: true}", "");
         all(BROKER, "require: {sandbox: true}", "");
         all(RECORD, "require: {record: true}", "");
-        all(STORE, "user_may: {choose_store: false}", "");
         all(WIDENED, "user_may: {widen_agents: false}", "");
         let machine = Machine::new();
         machine.set_policy("require: {record: true}");
@@ -439,5 +458,17 @@ const UNSIGNED: &[Attempt] = &[
 fn required_signatures_hold_against_settings() {
     in_namespace("lists::required_signatures_hold_against_settings", || {
         all(UNSIGNED, "require: {signatures: true}", "");
+    });
+}
+
+#[test]
+fn only_the_usual_store_is_used() {
+    in_namespace("lists::only_the_usual_store_is_used", || {
+        all(STORE, "user_may: {choose_store: false}", "");
+        let machine = Machine::new();
+        machine.set_account_home();
+        machine.set_policy("user_may: {choose_store: false}");
+        machine.write_with(&["--mode", "code"]);
+        assert!(machine.has_written(), "the usual store is used");
     });
 }

@@ -30,8 +30,18 @@ fn delegating(machine: &Machine, tool: &str, arguments: &str) {
 
 /// Opens a session over the protocol, sends a request, and lets the model write.
 pub(super) fn over_protocol(machine: &Machine, method: &str, params: &serde_json::Value) -> String {
+    over_protocol_with(machine, &[], method, params)
+}
+
+/// As [`over_protocol`], with options of the command line.
+pub(super) fn over_protocol_with(
+    machine: &Machine,
+    options: &[&str],
+    method: &str,
+    params: &serde_json::Value,
+) -> String {
     let model = format!("scripted:{}", machine.path("write.jsonl").display());
-    let arguments = ["--mode", "plan", "--model", &model, "--eof-grace", "5"];
+    let arguments = [&["--mode", "plan", "--model", &model, "--eof-grace", "5"], options].concat();
     let (mut client, _) = BinaryClient::start(&machine.path("home"), &arguments);
     let opened = client.call(2, "session/new", &json!({ "cwd": machine.work(), "mcpServers": [] }));
     let session = opened.last().unwrap()["result"]["sessionId"].clone();
