@@ -153,7 +153,7 @@ impl Audit<'_> {
     fn check_signatures(&mut self, key: Option<&PublicKey>) {
         let (signatures, findings) = signatures::check(self.evidence, key);
         let length = self.evidence.links.last().map_or(0, |link| link.number);
-        if signatures.count > 0 && signatures.last < length {
+        if !signatures.keys.is_empty() && signatures.last < length {
             let text = format!("entries after {} are not signed", signatures.last);
             self.report.notes.push(text);
         }

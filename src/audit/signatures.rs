@@ -9,7 +9,6 @@ use crate::store::evidence::Evidence;
 /// The valid signatures of an audit that agree with the chain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Signatures {
-    pub count: usize,
     pub keys: BTreeSet<PublicKey>,
     /// Number of the last entry that a signature covers. 0 without a signature.
     pub last: u64,
@@ -22,14 +21,13 @@ pub(super) fn check(evidence: &Evidence, expected: Option<&PublicKey>) -> (Signa
         match fault(evidence, head) {
             Some(fault) => findings.push(fault),
             None if expected.is_none_or(|key| *key == head.signature.key) => {
-                signatures.count += 1;
                 signatures.last = signatures.last.max(head.length);
                 signatures.keys.insert(head.signature.key.clone());
             }
             None => {}
         }
     }
-    if let Some(key) = expected.filter(|_| signatures.count == 0) {
+    if let Some(key) = expected.filter(|_| signatures.keys.is_empty()) {
         findings.push(format!("no entry is signed with the key given with --key: {key}"));
     }
     (signatures, findings)

@@ -9,11 +9,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::sessions::{events, find, new_file, open_to_read};
-use crate::acp::SessionId;
 use crate::audit::{self, AuditReport, TrustAnchors};
 use crate::bounded_file;
 use crate::config::environment::Environment;
-use crate::config::{self, Flags};
+use crate::config::{self, Flags, evidence_key};
 use crate::evidence_bundle::Bundle;
 use crate::ids::{Source, time_text};
 use crate::signing::{PublicKey, SigningKey};
@@ -86,7 +85,6 @@ pub(super) struct HeadOutput {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct SignaturesOutput {
-    count: usize,
     keys: Vec<String>,
     /// Number of the last entry that a signature covers; 0 without a signature.
     last_entry: u64,
@@ -106,6 +104,8 @@ struct FileOutput {
 /// The audited evidence, and the file that it comes from.
 struct Audited {
     evidence: Evidence,
+    /// For `--with-events`.
+    events: Option<Vec<serde_json::Value>>,
     file: Option<FileOutput>,
 }
 
@@ -116,12 +116,15 @@ pub(super) async fn run(
     mut output: impl Write,
 ) -> anyhow::Result<ExitCode> {
     let Some(name) = arguments.session.as_deref() else {
-        writeln!(output, "{}", own_key(environment)?.public())?;
+        writeln!(output, "{}", evidence_key::own(environment)?.public())?;
         return Ok(ExitCode::SUCCESS);
     };
     let path = Path::new(name);
-    let audited =
-        if path.is_file() { read_file(path)? } else { from_store(name, flags, environment).await? };
+    let audited = if path.is_file() {
+        read_file(path)?
+    } else {
+        from_store(name, arguments.with_events, flags, environment).await?
+    };
     let anchors = TrustAnchors { head: arguments.head.as_deref(), key: arguments.key.as_ref() };
     let mut report = audit::audit(&audited.evidence, effect_of, anchors);
     if let (Some(file), Some(key)) = (&audited.file, &arguments.key)
@@ -133,13 +136,7 @@ pub(super) async fn run(
         if audited.file.is_some() {
             bail!("--export writes sessions of the store, and {name} is a file");
         }
-        let id = &audited.evidence.session.id;
-        let events = if arguments.with_events {
-            Some(events(&open_to_read(flags, environment)?, id).await?)
-        } else {
-            None
-        };
-        export(audited.evidence.clone(), events, &own_key(environment)?, file)?;
+        export(&audited, &evidence_key::own(environment)?, file)?;
     }
     if arguments.json {
         writeln!(output, "{}", serde_json::to_string(&as_output(audited, &report))?)?;
@@ -149,15 +146,17 @@ pub(super) async fn run(
     Ok(if report.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn own_key(environment: &Environment) -> anyhow::Result<SigningKey> {
-    config::evidence_key::own(environment)
-}
-
-async fn from_store(part: &str, flags: &Flags, environment: &Environment) -> anyhow::Result<Audited> {
+async fn from_store(
+    part: &str,
+    with_events: bool,
+    flags: &Flags,
+    environment: &Environment,
+) -> anyhow::Result<Audited> {
     let store = open_to_read(flags, environment)?;
-    let id: SessionId = find(&store, &config::working_folder(flags)?, part).await?.id;
+    let id = find(&store, &config::working_folder(flags)?, part).await?.id;
     let evidence = store.evidence(&id).await?.context("the session is gone")?;
-    Ok(Audited { evidence, file: None })
+    let events = if with_events { Some(events(&store, &id).await?) } else { None };
+    Ok(Audited { evidence, events, file: None })
 }
 
 fn read_file(path: &Path) -> anyhow::Result<Audited> {
@@ -166,21 +165,20 @@ fn read_file(path: &Path) -> anyhow::Result<Audited> {
         Err(error) => bail!("{} {error}", path.display()),
     };
     let (bundle, key) = Bundle::open(&text).with_context(|| path.display().to_string())?;
-    let Bundle { version, exported_at, evidence, events: _ } = bundle;
-    Ok(Audited { evidence, file: Some(FileOutput { sealed_by: key.to_string(), exported_at, version }) })
+    let Bundle { version, exported_at, evidence, events } = bundle;
+    Ok(Audited {
+        evidence,
+        events,
+        file: Some(FileOutput { sealed_by: key.to_string(), exported_at, version }),
+    })
 }
 
-fn export(
-    evidence: Evidence,
-    events: Option<Vec<serde_json::Value>>,
-    key: &SigningKey,
-    path: &Path,
-) -> anyhow::Result<()> {
+fn export(audited: &Audited, key: &SigningKey, path: &Path) -> anyhow::Result<()> {
     let bundle = Bundle {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         exported_at: Source::real().now_ms(),
-        evidence,
-        events,
+        evidence: audited.evidence.clone(),
+        events: audited.events.clone(),
     };
     let mut file = new_file(path)?;
     file.write_all(bundle.seal(key).as_bytes())
@@ -200,7 +198,6 @@ fn as_output(audited: Audited, report: &AuditReport) -> AuditOutput {
         calls,
         agent_changes,
         signatures: SignaturesOutput {
-            count: signatures.count,
             keys: signatures.keys.iter().map(ToString::to_string).collect(),
             last_entry: signatures.last,
         },

@@ -23,7 +23,7 @@ pub struct Evidence {
     pub session: AuditedSession,
     pub mode_column: Option<String>,
     pub links: Vec<Link>,
-    /// In the order of their lengths.
+    /// The last one of each key.
     pub signed_heads: Vec<SignedHead>,
     /// Texts that the chain names, by hash.
     pub texts: BTreeMap<String, String>,
@@ -111,7 +111,7 @@ fn read(connection: &Connection, session: StoredSession) -> rusqlite::Result<Evi
 }
 
 fn signed_heads(connection: &Connection, id: &str) -> rusqlite::Result<Vec<SignedHead>> {
-    let sql = "SELECT length, hash, at, key, signature FROM signed_heads WHERE session_id = ?1 ORDER BY length, key";
+    let sql = "SELECT length, hash, at, key, signature FROM signed_heads WHERE session_id = ?1 ORDER BY key";
     sql::rows(connection, sql, [id], |row| {
         Ok(SignedHead {
             length: row.get::<_, i64>(0)?.cast_unsigned(),

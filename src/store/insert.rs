@@ -178,7 +178,7 @@ fn insert_signed_head(connection: &Connection, session: &str, head: &SignedHead)
     let SignedHead { length, hash, at, signature } = head;
     execute(
         connection,
-        "INSERT OR IGNORE INTO signed_heads (session_id, length, hash, at, key, signature) \
+        "INSERT OR REPLACE INTO signed_heads (session_id, length, hash, at, key, signature) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         params![session, length.cast_signed(), hash, at, signature.key.to_string(), signature.value],
     )

@@ -197,7 +197,7 @@ pub(super) const MIGRATIONS: [&str; 13] = [
         at INTEGER NOT NULL,
         key TEXT NOT NULL,
         signature TEXT NOT NULL,
-        PRIMARY KEY (session_id, length, key)
+        PRIMARY KEY (session_id, key)
     ) WITHOUT ROWID;
 ",
     // A day is a local date in ISO 8601.

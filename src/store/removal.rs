@@ -30,7 +30,7 @@ const MARKED: usize = 100;
 const TABLES: [(&str, &str); 8] = [
     ("events", "seq"),
     ("chain", "number"),
-    ("signed_heads", "length"),
+    ("signed_heads", "key"),
     ("mode_changes", "id"),
     ("denials", "id"),
     ("grants", "id"),

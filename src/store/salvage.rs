@@ -21,7 +21,7 @@ const TABLES: [(&str, &str); 17] = [
     ("sessions", "rowid"),
     ("events", "session_id, seq"),
     ("chain", "session_id, number"),
-    ("signed_heads", "session_id, length, key"),
+    ("signed_heads", "session_id, key"),
     ("mode_changes", "id"),
     ("denials", "id"),
     ("grants", "id"),
