@@ -34,7 +34,7 @@ pub struct HookDefinition {
     /// Program and arguments, without a shell. Started in the session's folder with your rights, without a sandbox.
     pub command: Vec<String>,
     /// Effects of the calls that start the program. Default: all.
-    pub effects: Option<Vec<HookEffect>>,
+    pub effects: Option<Vec<Effect>>,
     /// Seconds, at most 60. Default: 5.
     pub timeout_s: Option<u64>,
 }
@@ -56,19 +56,6 @@ pub enum HookEvent {
     TurnEnd,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum HookEffect {
-    Read,
-    Session,
-    Delegate,
-    Network,
-    Edit,
-    Execute,
-    State,
-    Unknown,
-}
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hook {
     pub id: String,
@@ -76,7 +63,7 @@ pub struct Hook {
     pub kind: HookKind,
     pub command: Vec<String>,
     /// `None` for all.
-    pub effects: Option<Vec<HookEffect>>,
+    pub effects: Option<Vec<Effect>>,
     pub timeout: Duration,
 }
 
@@ -117,7 +104,7 @@ pub struct HookedCall {
     /// `None` before the decision is final: for `deny` hooks, and for questions.
     pub decision: Option<HookDecision>,
     pub tool: String,
-    pub effect: HookEffect,
+    pub effect: Effect,
     pub source: HookSource,
     /// Paths that the call is about. Contents of files are not passed on.
     pub paths: Vec<PathBuf>,
@@ -269,28 +256,13 @@ impl HookedCall {
             call,
             decision,
             tool: facts.tool.clone(),
-            effect: facts.effect.into(),
+            effect: facts.effect,
             source: facts.source.into(),
             paths: targets.chain(facts.mentions.iter().cloned()).collect(),
             command_line,
             address: facts.address.as_ref().map(Address::origin),
             server: facts.server.as_deref().map(str::to_owned),
             is_background: facts.is_background,
-        }
-    }
-}
-
-impl From<Effect> for HookEffect {
-    fn from(effect: Effect) -> Self {
-        match effect {
-            Effect::Read => Self::Read,
-            Effect::Session => Self::Session,
-            Effect::Delegate => Self::Delegate,
-            Effect::Network => Self::Network,
-            Effect::Edit => Self::Edit,
-            Effect::Execute => Self::Execute,
-            Effect::State => Self::State,
-            Effect::Unknown => Self::Unknown,
         }
     }
 }

@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use super::address::Address;
 use super::grants::CommandScope;
 use super::invocation::Invocations;
@@ -11,7 +14,8 @@ use crate::mode::ShellUse;
 /// Begins the names of the tools of MCP servers, and patterns for them.
 pub const SERVER_TOOLS: &str = "mcp__";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Effect {
     Read,
     Session,
