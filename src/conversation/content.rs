@@ -143,6 +143,19 @@ pub fn terminal_id(session: &SessionId, call: &ToolCallId) -> String {
     format!("{session}/{call}")
 }
 
+/// A prompt or a result as text, with names in place of pictures and files.
+pub fn plain_text(content: &[ContentBlock]) -> String {
+    let lines = content.iter().map(|block| match block {
+        ContentBlock::Text(text) => text.text.clone(),
+        ContentBlock::ResourceLink(link) => format!("[{}]({})", link.name, link.uri),
+        ContentBlock::Image(_) => "(a picture)".into(),
+        ContentBlock::Resource(_) => "(a file)".into(),
+        // The schema may grow.
+        _ => "(something else)".into(),
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 /// Cuts text whose JSON would exceed `budget` bytes.
 pub fn clip(text: &str, budget: usize) -> Cow<'_, str> {
     let end = fitting(text, budget);

@@ -7,7 +7,7 @@ use crate::acp::{
     ContentBlock, PlanEntry, PlanEntryStatus, SessionUpdate, StopReason, ToolCallContent, ToolCallStatus,
     ToolCallUpdateFields,
 };
-use crate::conversation::content::{PathChange, ToolContent};
+use crate::conversation::content::{PathChange, ToolContent, plain_text};
 use crate::event::{Compaction, NoticeKind, SessionEvent, SwitchOutcome, ToolCallUpdateEvent};
 use crate::line_diff::{self, lines};
 use crate::model::Usage;
@@ -65,7 +65,6 @@ pub(super) struct ReportCall {
     pub title: String,
     pub arguments: String,
     pub end: CallEnd,
-    pub ended_at: Option<i64>,
     pub exit_code: Option<i32>,
     /// The rule of a denial.
     pub denied: Option<String>,
@@ -152,7 +151,7 @@ impl Arranged {
                 &call.name,
                 (call.title.clone(), pretty(&call.arguments)),
             ),
-            SessionEvent::ToolCallUpdate(update) => self.update_call(stored.at, update),
+            SessionEvent::ToolCallUpdate(update) => self.update_call(update),
             SessionEvent::ForwardedUpdate { update } => self.forwarded(stored.at, update),
             SessionEvent::Stop { reason } => {
                 if let Some(turn) = self.turns.last_mut() {
@@ -177,7 +176,7 @@ impl Arranged {
     fn step_of(&mut self, event: &SessionEvent) -> Option<StepKind> {
         Some(match event {
             SessionEvent::UserMessage { content, typed, .. } => {
-                StepKind::Prompt(plain(typed.as_ref().unwrap_or(content)))
+                StepKind::Prompt(plain_text(typed.as_ref().unwrap_or(content)))
             }
             SessionEvent::AgentText { text, shown, .. } => {
                 StepKind::Answer(shown.as_ref().unwrap_or(text).clone())
@@ -215,7 +214,6 @@ impl Arranged {
             title,
             arguments,
             end: CallEnd::Running,
-            ended_at: None,
             exit_code: None,
             denied: denial.map(|(_, rule)| rule.clone()),
             consent: consent.map(|(_, consent)| *consent),
@@ -234,7 +232,7 @@ impl Arranged {
         }
     }
 
-    fn update_call(&mut self, at: i64, update: &ToolCallUpdateEvent) {
+    fn update_call(&mut self, update: &ToolCallUpdateEvent) {
         let Some(call) = self.call(&update.id.0) else { return };
         if let Some(title) = &update.title {
             call.title.clone_from(&title.text);
@@ -246,7 +244,7 @@ impl Arranged {
             call.denied = Some(rule.to_string());
         }
         call.exit_code = update.exit_code.or(call.exit_code);
-        set_end(call, at, update.status, update.was_cancelled);
+        set_end(call, update.status, update.was_cancelled);
         if let (true, Some(result)) = (call.contents.is_empty(), &update.result) {
             call.contents.push(CallContent::Text(result.clone()));
         }
@@ -260,10 +258,10 @@ impl Arranged {
                 let id = call.tool_call_id.to_string();
                 self.begin_call(at, &id, "", (call.title.clone(), arguments));
                 let fields = ToolCallUpdateFields::new().status(call.status).content(call.content.clone());
-                self.update_forwarded(at, &id, &fields);
+                self.update_forwarded(&id, &fields);
             }
             SessionUpdate::ToolCallUpdate(update) => {
-                self.update_forwarded(at, &update.tool_call_id.to_string(), &update.fields);
+                self.update_forwarded(&update.tool_call_id.to_string(), &update.fields);
             }
             SessionUpdate::AgentMessageChunk(chunk) => self.append(at, &chunk.content, StepKind::Answer),
             SessionUpdate::AgentThoughtChunk(chunk) => self.append(at, &chunk.content, StepKind::Thought),
@@ -273,7 +271,7 @@ impl Arranged {
 
     /// Pieces of an external agent's message are events of their own.
     fn append(&mut self, at: i64, block: &ContentBlock, kind: fn(String) -> StepKind) {
-        let piece = plain(std::slice::from_ref(block));
+        let piece = plain_text(std::slice::from_ref(block));
         let last = self.turns.last_mut().and_then(|turn| turn.steps.last_mut());
         let step = kind(piece.clone());
         match (last.map(|step| &mut step.kind), &step) {
@@ -283,7 +281,7 @@ impl Arranged {
         }
     }
 
-    fn update_forwarded(&mut self, at: i64, id: &str, fields: &ToolCallUpdateFields) {
+    fn update_forwarded(&mut self, id: &str, fields: &ToolCallUpdateFields) {
         let Some(call) = self.call(id) else { return };
         if let Some(title) = &fields.title {
             call.title.clone_from(title);
@@ -292,12 +290,12 @@ impl Arranged {
             call.contents = contents.iter().filter_map(shown_forwarded).collect();
         }
         if let Some(status) = fields.status {
-            set_end(call, at, status, false);
+            set_end(call, status, false);
         }
     }
 }
 
-fn set_end(call: &mut ReportCall, at: i64, status: ToolCallStatus, was_cancelled: bool) {
+fn set_end(call: &mut ReportCall, status: ToolCallStatus, was_cancelled: bool) {
     call.end = match status {
         ToolCallStatus::Completed => CallEnd::Completed,
         ToolCallStatus::Failed if was_cancelled => CallEnd::Cancelled,
@@ -305,7 +303,6 @@ fn set_end(call: &mut ReportCall, at: i64, status: ToolCallStatus, was_cancelled
         ToolCallStatus::Failed => CallEnd::Failed,
         _ => return,
     };
-    call.ended_at = Some(at);
 }
 
 fn shown(content: &ToolContent) -> Option<CallContent> {
@@ -314,7 +311,7 @@ fn shown(content: &ToolContent) -> Option<CallContent> {
         ToolContent::Diff { path, old, new, .. } => {
             Some(diff(&path.display().to_string(), old.as_deref(), new))
         }
-        ToolContent::Block(block) => Some(CallContent::Text(plain(std::slice::from_ref(&**block)))),
+        ToolContent::Block(block) => Some(CallContent::Text(plain_text(std::slice::from_ref(&**block)))),
         ToolContent::Operation(change) => Some(CallContent::Operation(describe(change))),
         ToolContent::Session(session) => Some(CallContent::Operation(format!("sub-agent session {session}"))),
         ToolContent::Terminal { .. } => None,
@@ -324,7 +321,7 @@ fn shown(content: &ToolContent) -> Option<CallContent> {
 fn shown_forwarded(content: &ToolCallContent) -> Option<CallContent> {
     match content {
         ToolCallContent::Content(content) => {
-            Some(CallContent::Text(plain(std::slice::from_ref(&content.content))))
+            Some(CallContent::Text(plain_text(std::slice::from_ref(&content.content))))
         }
         ToolCallContent::Diff(change) => {
             let path = change.path.display().to_string();
@@ -355,17 +352,6 @@ fn plan(entries: &[PlanEntry]) -> Vec<(bool, String)> {
 
 fn pretty(value: &serde_json::Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default()
-}
-
-fn plain(content: &[ContentBlock]) -> String {
-    let texts = content.iter().map(|block| match block {
-        ContentBlock::Text(text) => text.text.clone(),
-        ContentBlock::ResourceLink(link) => format!("[{}]({})", link.name, link.uri),
-        ContentBlock::Image(_) => "(a picture)".into(),
-        ContentBlock::Resource(_) => "(a file)".into(),
-        _ => "(content that this report does not show)".into(),
-    });
-    texts.collect::<Vec<_>>().join("\n")
 }
 
 /// The modes in which the session was, each with the time from which.

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::acp::{ContentBlock, PlanEntryStatus, SessionUpdate, ToolCallStatus};
-use crate::conversation::content::ToolContent;
+use crate::conversation::content::{ToolContent, plain_text};
 use crate::event::{Compaction, SessionEvent, SwitchOutcome};
 use crate::headless::printable;
 use crate::ids::time_text;
@@ -67,7 +67,7 @@ pub(super) fn brief(stored: &StoredEvent, output: &mut impl Write) -> io::Result
     let (who, text) = match &stored.event {
         SessionEvent::UserMessage { content, typed, .. } => {
             writeln!(output, "-- turn {} --", stored.turn)?;
-            ("you", plain(typed.as_ref().unwrap_or(content)))
+            ("you", plain_text(typed.as_ref().unwrap_or(content)))
         }
         SessionEvent::AgentText { text, shown, .. } => ("agent", shown.as_ref().unwrap_or(text).clone()),
         SessionEvent::Notice { text, .. } => ("modegate", text.clone()),
@@ -141,7 +141,7 @@ pub(super) fn title(session: &StoredSession, output: &mut impl Write) -> io::Res
 pub(super) fn markdown(stored: &StoredEvent, output: &mut impl Write) -> io::Result<()> {
     match &stored.event {
         SessionEvent::UserMessage { content, typed, .. } => {
-            let text = plain(typed.as_ref().unwrap_or(content));
+            let text = plain_text(typed.as_ref().unwrap_or(content));
             writeln!(output, "## You (turn {})\n\n{}\n\n## Agent\n", stored.turn, page(&text))
         }
         SessionEvent::AgentText { text, shown, .. } => {
@@ -241,18 +241,6 @@ pub(super) fn undone(undone: &Undone, output: &mut impl Write) -> io::Result<()>
         writeln!(output, "note: {}", line_of(text))?;
     }
     Ok(())
-}
-
-fn plain(content: &[ContentBlock]) -> String {
-    let lines = content.iter().map(|block| match block {
-        ContentBlock::Text(text) => text.text.clone(),
-        ContentBlock::ResourceLink(link) => format!("[{}]({})", link.name, link.uri),
-        ContentBlock::Image(_) => "(a picture)".into(),
-        ContentBlock::Resource(_) => "(a file)".into(),
-        // The schema may grow.
-        _ => "(something else)".into(),
-    });
-    lines.collect::<Vec<_>>().join("\n")
 }
 
 fn diff(path: &Path, old: Option<&str>, new: &str) -> String {
