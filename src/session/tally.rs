@@ -1,5 +1,5 @@
-//! The amounts that a session and its sub-agents have spent together. Each of them adds to the same counters, so that a budget
-//! is one for the whole tree.
+//! The amounts that a session and its sub-agents have spent together. Each of them adds to the same counters, so that
+//! a budget is one for the whole tree.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
