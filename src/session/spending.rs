@@ -207,18 +207,15 @@ impl Spending {
         Spent { ms, ..Spent::default() }
     }
 
-    /// Without budgets that outlast the turn, nothing is stored. The row is written at once, and not with the event of
-    /// the usage, which may wait for the end of a message: the amounts of a killed process count, too.
+    /// The row is written at once, and not with the event of the usage, which may wait for the end of a message: the
+    /// amounts of a killed process count, too.
     fn add(&mut self, spent: Spent, decider: &mut Decider) {
         self.tallies.turn.add(spent);
         self.tallies.session.add(spent);
         self.begin_day(decider.policy.context.source.today().date);
         self.day.own = self.day.own.plus(spent);
-        let limits = &decider.policy.context.budgets.limits;
-        if limits.has(Period::Session) || limits.has(Period::Day) {
-            let (session, day) = (self.tallies.root.clone(), self.day.date.clone());
-            decider.log.queue(Row::Spent { session, day, spent });
-        }
+        let (session, day) = (self.tallies.root.clone(), self.day.date.clone());
+        decider.log.queue(Row::Spent { session, day, spent });
     }
 
     fn begin_day(&mut self, date: String) {
