@@ -1,6 +1,6 @@
 //! Flushed rows survive the process, and write failures are reported.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -198,6 +198,26 @@ async fn every_earlier_schema_migrates_without_loss() {
         assert_eq!(usize::try_from(version).unwrap(), migrations::MIGRATIONS.len());
         assert_eq!(count(&path, "memories"), 2);
     }
+}
+
+/// The statements that made a database, without their spaces.
+fn schema(connection: &Connection) -> BTreeMap<String, String> {
+    let sql = "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL";
+    let mut query = connection.prepare(sql).unwrap();
+    let rows = query.query_map([], |row| Ok((row.get(0)?, row.get::<_, String>(1)?))).unwrap();
+    rows.map(|row| row.map(|(name, sql)| (name, sql.split_whitespace().collect())).unwrap()).collect()
+}
+
+#[test]
+fn new_store_has_the_schema_that_migrations_leave() {
+    let new = migrations::open_memory().unwrap();
+    let migrated = Connection::open_in_memory().unwrap();
+    for migration in migrations::MIGRATIONS {
+        migrated.execute_batch(migration).unwrap();
+    }
+    assert_eq!(schema(&new), schema(&migrated));
+    let version: i64 = new.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
+    assert_eq!(usize::try_from(version).unwrap(), migrations::MIGRATIONS.len());
 }
 
 #[tokio::test]
