@@ -23,6 +23,12 @@ mod turns;
 
 const STYLE: &str = include_str!("html_report/style.css");
 
+/// Turns of longer sessions are closed when the page opens.
+const OPEN_STEPS: usize = 120;
+
+/// Sessions with more turns begin with a list of them.
+const UNLISTED_TURNS: usize = 5;
+
 /// Everything that a page shows of a session.
 #[derive(Debug)]
 pub struct SessionRecord {
@@ -54,6 +60,13 @@ struct Totals {
     duration_ms: i64,
 }
 
+#[derive(Debug)]
+struct TotalCell {
+    name: &'static str,
+    value: String,
+    note: Option<String>,
+}
+
 /// The page of a session.
 pub fn page(record: &SessionRecord) -> String {
     let turns = turns::turns(record);
@@ -64,10 +77,13 @@ pub fn page(record: &SessionRecord) -> String {
     plots::mode_strip(&mut html, record, &turns);
     plots::tokens(&mut html, &turns);
     html.element("h2", "", "Turns");
+    filters(&mut html);
+    contents(&mut html, &turns);
+    let is_short = turns.iter().map(|turn| turn.steps.len()).sum::<usize>() <= OPEN_STEPS;
     for turn in &turns {
-        steps::turn(&mut html, turn);
+        steps::turn(&mut html, turn, is_short);
     }
-    changed_files(&mut html, record);
+    changed_files(&mut html, record, &turns);
     audit(&mut html, &record.audit);
     end(html)
 }
@@ -125,10 +141,14 @@ fn header(html: &mut Html, record: &SessionRecord) {
 
 fn figures(html: &mut Html, totals: &Totals) {
     html.open("div", &[("class", "figures")]);
-    for (value, name) in totals.cells() {
+    for TotalCell { value, name, note } in totals.cells() {
         html.open("div", &[]);
         html.element("b", "", &value);
-        html.element("span", "soft", &name);
+        html.element(
+            "span",
+            "soft",
+            &format!("{name}{}", note.map(|note| format!(", {note}")).unwrap_or_default()),
+        );
         html.close("div");
     }
     html.close("div");
@@ -160,33 +180,78 @@ impl Totals {
         totals
     }
 
-    /// Values with their names, which are the same for each session.
-    fn cells(&self) -> Vec<(String, String)> {
+    /// Without requests, those of an external agent are not known.
+    fn cells(&self) -> Vec<TotalCell> {
         let number = |value: u64| grouped(usize::try_from(value).unwrap_or(usize::MAX));
         let mut cells = vec![
-            (grouped(self.turns), "turns".to_owned()),
-            (grouped(self.requests), "model requests".to_owned()),
-            (grouped(self.calls), "calls".to_owned()),
-            (grouped(self.denied), "denied calls".to_owned()),
-            (grouped(self.asked), "calls that you allowed".to_owned()),
-            (grouped(self.failed), "failed calls".to_owned()),
-            (grouped(self.changed_files), "changed files".to_owned()),
-            (number(self.input), format!("input tokens, {} cached", share(self.cached, self.input))),
-            (number(self.output), "output tokens".to_owned()),
-            (duration(self.duration_ms), "in turns".to_owned()),
+            TotalCell::new("turns", grouped(self.turns)),
+            TotalCell::new("in turns", duration(self.duration_ms)),
+            TotalCell::new("calls", grouped(self.calls)),
+            TotalCell::new("denied calls", grouped(self.denied)),
+            TotalCell::new("calls that you allowed", grouped(self.asked)),
+            TotalCell::new("failed calls", grouped(self.failed)),
+            TotalCell::new("changed files", grouped(self.changed_files)),
         ];
-        if let Some(cost) = self.cost {
-            cells.push((
-                format!("{}.{:04}", cost / 1_000_000_000, cost % 1_000_000_000 / 100_000),
-                "credits".to_owned(),
-            ));
+        if self.requests > 0 {
+            let cached = Some(format!("{} cached", share(self.cached, self.input)));
+            cells.extend([
+                TotalCell::new("model requests", grouped(self.requests)),
+                TotalCell { note: cached, ..TotalCell::new("input tokens", number(self.input)) },
+                TotalCell::new("output tokens", number(self.output)),
+            ]);
         }
+        cells.extend(self.cost.map(|cost| TotalCell::new("credits", credits(cost))));
         cells
     }
 }
 
+impl TotalCell {
+    fn new(name: &'static str, value: String) -> Self {
+        Self { name, value, note: None }
+    }
+}
+
+/// Buttons that the style sheet reads, because the page has no script.
+fn filters(html: &mut Html) {
+    html.constant(
+        "<fieldset>\n<legend>Show</legend>\n\
+         <label><input type=\"radio\" name=\"show\" checked>everything</label>\n\
+         <label><input type=\"radio\" name=\"show\" id=\"show-calls\">calls</label>\n\
+         <label><input type=\"radio\" name=\"show\" id=\"show-changes\">changes and undo</label>\n\
+         <label><input type=\"radio\" name=\"show\" id=\"show-stopped\">what was denied, asked, cancelled or \
+         failed</label>\n</fieldset>\n",
+    );
+}
+
+fn contents(html: &mut Html, turns: &[ReportTurn]) {
+    if turns.len() <= UNLISTED_TURNS {
+        return;
+    }
+    html.open("nav", &[]);
+    html.open("details", &[]);
+    html.element("summary", "", &format!("{} turns", turns.len()));
+    html.open("ul", &[]);
+    for turn in turns {
+        html.open("li", &[]);
+        html.open("a", &[("href", &format!("#turn-{}", turn.number))]);
+        html.text(&steps::heading(turn));
+        html.close("a");
+        html.element("span", "soft", &steps::facts(turn));
+        html.close("li");
+        html.newline();
+    }
+    html.close("ul");
+    html.close("details");
+    html.close("nav");
+    html.newline();
+}
+
 fn share(part: u64, whole: u64) -> String {
     format!("{} %", part.saturating_mul(100).checked_div(whole).unwrap_or_default())
+}
+
+fn credits(billionths: u64) -> String {
+    format!("{}.{:04}", billionths / 1_000_000_000, billionths % 1_000_000_000 / 100_000)
 }
 
 fn duration(ms: i64) -> String {
@@ -208,9 +273,10 @@ fn files(record: &SessionRecord) -> BTreeMap<String, u64> {
     files.collect()
 }
 
-fn changed_files(html: &mut Html, record: &SessionRecord) {
+fn changed_files(html: &mut Html, record: &SessionRecord, turns: &[ReportTurn]) {
     html.element("h2", "", "Changed files");
     let files = files(record);
+    let undone = turns::undone(turns);
     if files.is_empty() {
         html.element("p", "soft", "No file is recorded as changed.");
     } else {
@@ -222,19 +288,16 @@ fn changed_files(html: &mut Html, record: &SessionRecord) {
             html.open("a", &[("href", &format!("#turn-{turn}"))]);
             html.text(&turn.to_string());
             html.close("a");
+            html.text(if undone.contains(turn) { ", undone" } else { "" });
             html.close("td");
             html.close("tr");
             html.newline();
         }
         html.close("table");
-        html.element(
-            "p",
-            "soft",
-            &format!(
-                "`modegate sessions undo {} --turn N` restores the files of a turn, unless they have changed since.",
-                record.session.id
-            ),
-        );
+        html.open("p", &[("class", "soft")]);
+        html.element("code", "", &format!("modegate sessions undo {} --turn N", record.session.id));
+        html.text(" restores the files of a turn, unless they have changed since.");
+        html.close("p");
     }
     for (turn, text) in &record.uncovered {
         html.element("p", "ask", &format!("Turn {turn}, not covered by undo: {text}"));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::html::Html;
 use super::turns::{self, ReportTurn};
-use super::{SessionRecord, Totals, files, steps, title};
+use super::{SessionRecord, TotalCell, Totals, files, steps, title};
 
 pub(super) fn write(html: &mut Html, left: &SessionRecord, right: &SessionRecord) {
     let both = [left, right];
@@ -36,7 +36,7 @@ pub(super) fn write(html: &mut Html, left: &SessionRecord, right: &SessionRecord
     for turns in &turns {
         html.open("div", &[]);
         for turn in turns {
-            steps::turn(html, turn);
+            steps::turn(html, turn, false);
         }
         html.close("div");
     }
@@ -47,15 +47,15 @@ fn mark(is_changed: bool) -> String {
     if is_changed { "changed" } else { "–" }.to_owned()
 }
 
-/// Both sides have the same rows, but that cost is missing where no request reported it.
+/// A side has no row for what its session has no figures of.
 fn figures(html: &mut Html, totals: &[Totals; 2]) {
     let [left, right] = [totals[0].cells(), totals[1].cells()];
-    for at in 0..left.len().max(right.len()) {
-        let cell =
-            |side: &[(String, String)]| side.get(at).map_or_else(String::new, |(value, _)| value.clone());
-        let name = left.get(at).or(right.get(at)).map_or("", |(_, name)| name.as_str());
-        let name = name.split(',').next().unwrap_or_default();
-        row(html, name, [cell(&left), cell(&right)]);
+    let names: Vec<_> =
+        left.iter().chain(right.iter().filter(|cell| !left.iter().any(|it| it.name == cell.name))).collect();
+    for TotalCell { name, .. } in names {
+        let value =
+            |side: &[TotalCell]| side.iter().find(|cell| cell.name == *name).map(|cell| cell.value.clone());
+        row(html, name, [value(&left), value(&right)].map(Option::unwrap_or_default));
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::html::Html;
 use super::turns::{self, CallEnd, ReportTurn, StepKind};
-use super::{SessionRecord, steps};
+use super::{SessionRecord, credits, share, steps};
+use crate::model::Usage;
 use crate::text::grouped;
 
 /// Units of a plot's width. The page scales it.
@@ -16,6 +17,9 @@ const BARS: usize = 250;
 
 const BAR_HEIGHT: u64 = 90;
 
+/// Maximum width of a bar with the gap to the next one.
+const MAX_STEP: i64 = 40;
+
 /// A bar for each mode, as long as it lasted, above a tick for each call.
 pub(super) fn mode_strip(html: &mut Html, record: &SessionRecord, turns: &[ReportTurn]) {
     let spans = turns::mode_spans(record);
@@ -28,7 +32,7 @@ pub(super) fn mode_strip(html: &mut Html, record: &SessionRecord, turns: &[Repor
     let label =
         format!("Modes: {}", spans.iter().map(|(_, mode)| mode.as_str()).collect::<Vec<_>>().join(", then "));
     open_plot(html, 46, &label);
-    let mut names: Vec<&str> = Vec::new();
+    let mut names = vec!["plan", "ask", "code"];
     for (at, (from, mode)) in spans.iter().enumerate() {
         let to = spans.get(at + 1).map_or(end, |(next, _)| *next);
         let colour = names.iter().position(|name| name == mode).unwrap_or_else(|| {
@@ -69,24 +73,58 @@ pub(super) fn tokens(html: &mut Html, turns: &[ReportTurn]) {
     html.element("h2", "", "Tokens of each model request");
     let label = format!("{} model requests, at most {} tokens", usages.len(), grouped(clamped(most)));
     open_plot(html, 100, &label);
-    let step = WIDTH / i64::try_from(bars.len()).unwrap_or(WIDTH).max(1);
+    let step = (WIDTH / i64::try_from(bars.len()).unwrap_or(WIDTH).max(1)).min(MAX_STEP);
     for (at, usage) in bars.into_iter().enumerate() {
         let left = i64::try_from(at).unwrap_or(0) * step;
         let height = |tokens: u64| i64::try_from(tokens.saturating_mul(BAR_HEIGHT) / most).unwrap_or(0);
-        let title = format!(
-            "{} tokens, {} of them from the cache, {} output",
-            grouped(clamped(usage.used)),
-            grouped(clamped(usage.cache_read)),
-            grouped(clamped(usage.output))
-        );
+        let title = cells(usage).map(|(value, name)| format!("{value} {name}")).join(", ");
         let (all, cached) = (height(usage.used), height(usage.cache_read.min(usage.used)));
-        let width = (step - 1).clamp(1, 40);
+        let width = (step - 1).max(1);
         rectangle(html, "bar", [left, 95 - all, width, all], &title);
         rectangle(html, "cached", [left, 95 - cached, width, cached], &title);
     }
     html.constant("<line class=\"axis\" x1=\"0\" y1=\"95.5\" x2=\"1000\" y2=\"95.5\"></line>");
     html.close("svg");
     html.element("p", "soft", &format!("{label}. The lighter part came from the provider's cache."));
+    requests(html, turns);
+}
+
+/// The plot as figures, for readers of print and of screens without a pointer.
+fn requests(html: &mut Html, turns: &[ReportTurn]) {
+    html.open("details", &[("class", "requests")]);
+    html.element("summary", "", "Each request");
+    html.constant("<table><tr><th>Turn");
+    for (_, name) in cells(&Usage::default()) {
+        html.open("th", &[("class", "number")]);
+        html.text(name);
+        html.close("th");
+    }
+    html.constant("</tr>\n");
+    for turn in turns {
+        for usage in turns::usages(std::slice::from_ref(turn)) {
+            html.open("tr", &[]);
+            html.element("td", "", &turn.number.to_string());
+            for (value, _) in cells(&usage) {
+                html.element("td", "number", &value);
+            }
+            html.close("tr");
+            html.newline();
+        }
+    }
+    html.close("table");
+    html.close("details");
+    html.newline();
+}
+
+/// Values of a request with their names.
+fn cells(usage: &Usage) -> [(String, &'static str); 4] {
+    let cached = format!("{} ({})", grouped(clamped(usage.cache_read)), share(usage.cache_read, usage.used));
+    [
+        (grouped(clamped(usage.used)), "tokens"),
+        (cached, "from the cache"),
+        (grouped(clamped(usage.output)), "output"),
+        (usage.cost.map_or_else(|| "–".to_owned(), credits), "credits"),
+    ]
 }
 
 fn clamped(number: u64) -> usize {

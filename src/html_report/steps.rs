@@ -11,16 +11,13 @@ use crate::text::{counted, first_line, shorten, without_code_spans};
 /// Characters of a line that stands for a longer text.
 const LINE: usize = 160;
 
-/// Turns with more steps are closed when the page opens.
-const OPEN_STEPS: usize = 60;
-
 pub(super) fn was_asked(call: &ReportCall) -> bool {
     matches!(call.consent, Some(RecordedConsent::User | RecordedConsent::Remembered))
 }
 
-pub(super) fn turn(html: &mut Html, turn: &ReportTurn) {
+pub(super) fn turn(html: &mut Html, turn: &ReportTurn, is_open: bool) {
     let id = format!("turn-{}", turn.number);
-    let open: &[_] = if turn.steps.len() <= OPEN_STEPS { &[("open", "")] } else { &[] };
+    let open: &[_] = if is_open { &[("open", "")] } else { &[] };
     html.open("details", &[&[("class", "turn"), ("id", id.as_str())], open].concat());
     html.open("summary", &[]);
     html.text(&heading(turn));
@@ -34,7 +31,7 @@ pub(super) fn turn(html: &mut Html, turn: &ReportTurn) {
     html.newline();
 }
 
-fn heading(turn: &ReportTurn) -> String {
+pub(super) fn heading(turn: &ReportTurn) -> String {
     if turn.number == 0 {
         return "Before the first prompt".to_owned();
     }
@@ -45,7 +42,7 @@ fn heading(turn: &ReportTurn) -> String {
     format!("Turn {}: {}", turn.number, prompt.unwrap_or_default())
 }
 
-fn facts(turn: &ReportTurn) -> String {
+pub(super) fn facts(turn: &ReportTurn) -> String {
     let calls = turns::calls(std::slice::from_ref(turn)).count();
     let denied = turns::calls(std::slice::from_ref(turn)).filter(|call| call.end == CallEnd::Denied).count();
     let mut facts = vec![duration(turn.ended_at - turn.begun_at), counted(calls, "call", "calls")];
@@ -65,14 +62,11 @@ fn word(value: &impl serde::Serialize) -> String {
 }
 
 fn step(html: &mut Html, step: &ReportStep) {
-    let class = match &step.kind {
-        StepKind::Prompt(_) => "step you",
-        StepKind::Thought(_) => "step thought",
-        // Requests are in the plot.
-        StepKind::Usage(_) => return,
-        _ => "step",
-    };
-    html.open("div", &[("class", class)]);
+    // Requests are in the plot.
+    if matches!(step.kind, StepKind::Usage(_)) {
+        return;
+    }
+    html.open("div", &[("class", &classes(&step.kind))]);
     let time = time_text(step.at);
     html.element("span", "soft", time.split_once(' ').map_or(time.as_str(), |(_, time)| time));
     html.open("div", &[]);
@@ -82,17 +76,40 @@ fn step(html: &mut Html, step: &ReportStep) {
     html.newline();
 }
 
+/// Classes of a step, by which the page's buttons choose, too.
+fn classes(kind: &StepKind) -> String {
+    let mut classes = vec!["step"];
+    match kind {
+        StepKind::Prompt(_) => classes.push("you"),
+        StepKind::Thought(_) => classes.push("thought"),
+        StepKind::Undone { .. } => classes.push("change"),
+        StepKind::Call(call) => {
+            classes.push("call");
+            let is_change = |content: &CallContent| !matches!(content, CallContent::Text(_));
+            if call.end == CallEnd::Completed && call.contents.iter().any(is_change) {
+                classes.push("change");
+            }
+            // The class of a call that simply ended well.
+            if state(call).0 != "ok" {
+                classes.push("stopped");
+            }
+        }
+        _ => {}
+    }
+    classes.join(" ")
+}
+
 fn body(html: &mut Html, kind: &StepKind) {
     match kind {
-        StepKind::Prompt(text) | StepKind::Answer(text) => html.element("p", "", text.trim_end()),
+        StepKind::Prompt(text) | StepKind::Answer(text) => html.element("p", "", text.trim()),
         StepKind::Thought(text) => folded(html, "Thought", text),
         StepKind::Notice(kind, text) => {
-            let class = match kind {
-                NoticeKind::Error => "bad",
-                NoticeKind::Warning => "ask",
-                NoticeKind::Message | NoticeKind::Info => "",
+            let (class, name) = match kind {
+                NoticeKind::Error => ("bad", "Error"),
+                NoticeKind::Warning => ("ask", "Warning"),
+                NoticeKind::Message | NoticeKind::Info => ("", "Notice"),
             };
-            html.element("p", class, &format!("Modegate: {}", text.trim()));
+            html.element("p", class, &format!("{name}: {}", text.trim()));
         }
         StepKind::NoteToModel(text) => folded(html, "Note to the model", text),
         StepKind::Summary(text) => folded(html, "The older part was summarised", text),
@@ -137,7 +154,8 @@ fn folded(html: &mut Html, name: &str, text: &str) {
 }
 
 fn call(html: &mut Html, call: &ReportCall) {
-    html.open("details", &[("id", &call.id)]);
+    // An external agent chooses its ids, which must not be those of the page.
+    html.open("details", &[("id", &format!("call-{}", call.id))]);
     html.open("summary", &[]);
     html.text(&shorten(first_line(&without_code_spans(&call.title)), LINE));
     let (class, state) = state(call);

@@ -1,6 +1,6 @@
 //! Arranges the events of a session as turns with their steps. Pure.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::SessionRecord;
 use crate::acp::{
@@ -361,6 +361,14 @@ pub(super) fn mode_spans(record: &SessionRecord) -> Vec<(i64, String)> {
         _ => None,
     });
     modes.collect()
+}
+
+/// Turns whose files were restored.
+pub(super) fn undone(turns: &[ReportTurn]) -> BTreeSet<u64> {
+    let steps = turns.iter().flat_map(|turn| &turn.steps);
+    steps
+        .filter_map(|step| if let StepKind::Undone { turn, .. } = &step.kind { Some(*turn) } else { None })
+        .collect()
 }
 
 /// Number of calls for each tool.

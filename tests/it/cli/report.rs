@@ -5,6 +5,8 @@ use std::path::Path;
 use html5gum::{Token, Tokenizer};
 use serde_json::json;
 
+use modegate::store::{Store, StoreLocation, Sync};
+
 use super::sessions::CliFixture;
 
 /// Texts that would break a page that escapes too little.
@@ -20,9 +22,9 @@ const HOSTILE: [&str; 8] = [
 ];
 
 const TAGS: [&str; 32] = [
-    "a", "b", "code", "details", "div", "h1", "h2", "html", "li", "line", "main", "meta", "p", "pre", "rect",
-    "span", "style", "summary", "svg", "table", "td", "text", "th", "title", "tr", "ul", "!doctype", "head",
-    "body", "tbody", "thead", "nav",
+    "a", "b", "code", "details", "div", "fieldset", "h1", "h2", "html", "input", "label", "legend", "li",
+    "line", "main", "meta", "nav", "p", "pre", "rect", "span", "style", "summary", "svg", "table", "td",
+    "text", "th", "title", "tr", "ul", "!doctype",
 ];
 
 /// Writes a script in which each kind of text is `text`. Every second call is denied.
@@ -83,6 +85,57 @@ fn texts_of_models_and_users_do_not_change_the_structure_of_the_page() {
     for text in HOSTILE {
         assert_eq!(structure(&page_of(text)), expected, "{text}");
     }
+}
+
+/// A plan, a refactoring of which one turn was undone, a wrapped agent, a task of a fleet whose model failed, and an
+/// attack with texts that try to break the page.
+const RECORDED: [&str; 5] = ["plan", "refactoring", "wrapped", "failed_task", "attack"];
+
+#[tokio::test]
+async fn pages_of_recorded_sessions_are_those_of_the_fixtures() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/reports");
+    for name in RECORDED {
+        let fixture = CliFixture::new();
+        let store = Store::open(StoreLocation::File(fixture.path("store.db")), Sync::Normal).unwrap();
+        store.flush().await.unwrap();
+        drop(store);
+        let connection = rusqlite::Connection::open(fixture.path("store.db")).unwrap();
+        let rows = std::fs::read_to_string(folder.join(name).with_extension("sql")).unwrap();
+        connection.execute_batch(&rows).unwrap();
+        let id: String = connection
+            .query_row("SELECT id FROM sessions WHERE parent IS NULL", [], |row| row.get(0))
+            .unwrap();
+        let (code, page, errors) = fixture.run(&["report", &id]);
+        assert_eq!(code, 0, "{errors}");
+        let file = folder.join(name).with_extension("html");
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            std::fs::write(&file, &page).unwrap();
+        }
+        assert!(
+            page == std::fs::read_to_string(&file).unwrap(),
+            "{} differs: run UPDATE_EXPECT=1 cargo test --test it cli::report, and read the difference",
+            file.display()
+        );
+    }
+}
+
+#[test]
+fn long_session_begins_with_a_list_of_closed_turns() {
+    let (fixture, id, _) = CliFixture::with_session();
+    let short = fixture.run(&["report", &id]).1;
+    assert!(short.contains(" id=\"turn-1\" open=") && !short.contains("<nav>"), "{short}");
+    let connection = rusqlite::Connection::open(fixture.path("store.db")).unwrap();
+    for seq in 0..5_000 {
+        let (event, at) =
+            (json!({ "message_id": "m", "text": "on" }).to_string(), 1_790_000_000_000_i64 + seq);
+        let values = rusqlite::params![id, 1_000 + seq, 2 + seq / 25, event, at];
+        connection.execute("INSERT INTO events VALUES (?1, ?2, ?3, 'agent_text', ?4, ?5)", values).unwrap();
+    }
+    let (code, page, errors) = fixture.run(&["report", &id]);
+    assert_eq!(code, 0, "{errors}");
+    assert!(page.contains("<summary>201 turns</summary>") && page.contains("<a href=\"#turn-201\">"));
+    assert_eq!(page.matches("<details class=\"turn\"").count(), 201);
+    assert_eq!(page.matches(" open=").count(), 0);
 }
 
 #[test]
