@@ -607,11 +607,14 @@ fn a_headless_run_tells_what_was_interrupted_and_which_mode_is_gone() {
     }
 }
 
-/// Overwrites pages in the middle of the store with zeroes.
+/// Overwrites pages in the middle of the store with zeroes. What the log has of these pages would hide that.
 fn damage(store: &Path) {
+    let connection = rusqlite::Connection::open(store).unwrap();
+    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    drop(connection);
     let mut bytes = std::fs::read(store).unwrap();
-    let (from, to) = (4096 * 3, (4096 * 12).min(bytes.len()));
-    bytes[from..to].fill(0);
+    let middle = bytes.len() / 2 / 4096 * 4096;
+    bytes[middle..middle + 4096 * 9].fill(0);
     std::fs::write(store, bytes).unwrap();
 }
 
