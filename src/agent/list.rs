@@ -38,7 +38,7 @@ impl Agent {
         let after = request.cursor.as_deref().map(read_cursor).transpose()?;
         let cwd = request.cwd.as_ref().map(|cwd| real_path(cwd).unwrap_or_else(|_| cwd.clone()));
         let agent = self.host.wrapped.as_ref().map(|agent| agent.id.clone());
-        let listing = SessionQuery { cwd, agent, after, limit: PAGE + 1 };
+        let listing = SessionQuery { cwd, agent, after, limit: PAGE + 1, search: None };
         let mut sessions = self.context.store.sessions(listing).await.map_err(|_| AgentError::Unreadable)?;
         let more = sessions.len() > PAGE;
         sessions.truncate(PAGE);

@@ -51,6 +51,9 @@ pub(super) enum SessionsCommand {
         /// Maximum number of sessions to list
         #[arg(long, value_name = "N", default_value_t = LISTED)]
         limit: usize,
+        /// List only sessions with this text in their title or in a prompt
+        #[arg(long, value_name = "TEXT")]
+        search: Option<String>,
         /// Print one JSON object per line
         #[arg(long)]
         json: bool,
@@ -128,26 +131,21 @@ pub(super) async fn run(
 ) -> anyhow::Result<ExitCode> {
     let CliStreams { input, input_kind, mut output, mut errors } = streams;
     match action {
-        SessionsCommand::List { all, limit, json } => {
+        SessionsCommand::List { all, limit, search, json } => {
             let store = open_to_read(flags, &environment)?;
-            let here = config::real_working_folder(flags)?;
-            let listing = SessionQuery { cwd: (!all).then_some(here), limit, ..SessionQuery::default() };
+            let cwd = if all { None } else { Some(config::real_working_folder(flags)?) };
+            let listing = SessionQuery { cwd, limit, search, ..SessionQuery::default() };
             let mut sessions = store.sessions(listing.clone()).await?;
-            let more = store.count_sessions(listing).await?.saturating_sub(sessions.len() as u64);
+            let more = store.count_sessions(listing.clone()).await?.saturating_sub(sessions.len() as u64);
             read_modes(&mut sessions, flags, &environment);
-            if sessions.is_empty() && !json {
-                writeln!(
-                    output,
-                    "No sessions{}.",
-                    if all { "" } else { " in this directory; --all lists the others" }
-                )?;
-            }
-            for session in &sessions {
-                if json {
+            if json {
+                for session in &sessions {
                     writeln!(output, "{}", serde_json::to_string(&SessionOutput::new(session))?)?;
-                } else {
-                    print::line(session, all, &mut output)?;
                 }
+            } else if sessions.is_empty() {
+                writeln!(output, "{}", print::none_found(&listing))?;
+            } else {
+                print::list(&sessions, all, &mut output)?;
             }
             if more > 0 {
                 writeln!(errors, "modegate: {more} more; `--limit N` lists them")?;
@@ -244,7 +242,7 @@ async fn newest_with_prompts(
     agent: Option<String>,
 ) -> anyhow::Result<Option<StoredSession>> {
     let cwd = real_path(&cwd).unwrap_or(cwd);
-    let mut listing = SessionQuery { cwd: Some(cwd), agent, limit: 1, after: None };
+    let mut listing = SessionQuery { cwd: Some(cwd), agent, limit: 1, ..SessionQuery::default() };
     loop {
         let session = store.sessions(listing.clone()).await?.pop();
         match session {

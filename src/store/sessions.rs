@@ -52,6 +52,8 @@ pub struct SessionQuery {
     pub agent: Option<String>,
     pub after: Option<(i64, SessionId)>,
     pub limit: usize,
+    /// Text of the title or of a prompt, in any case of ASCII letters.
+    pub search: Option<String>,
 }
 
 /// A session that was not used for some time.
@@ -118,22 +120,29 @@ pub(super) fn list(
     let (at, id) = listing.after.map_or((i64::MAX, "\u{10ffff}".into()), |(at, id)| (at, id.0.to_string()));
     let cwd = listing.cwd.map(|cwd| cwd.to_string_lossy().into_owned());
     let limit = i64::try_from(listing.limit).unwrap_or(i64::MAX);
-    sql::rows(connection, &sql, params![at, id, limit, cwd, listing.agent], |row| {
+    let search = listing.search.as_deref().map(containing);
+    sql::rows(connection, &sql, params![at, id, limit, cwd, listing.agent, search], |row| {
         read(row, connection, owner)
     })
 }
 
+/// A pattern of `LIKE` for all texts with this part.
+fn containing(part: &str) -> String {
+    let escaped = part.replace('\\', r"\\").replace('%', r"\%").replace('_', r"\_");
+    format!("%{escaped}%")
+}
+
 /// The query names its index: the planner would take the one by parents and sort all sessions for each page.
 pub(super) fn list_sql(listing: &SessionQuery) -> String {
-    let (index, filter) = filter(listing, 4, 5);
+    let (index, filter) = filter(listing, [4, 5, 6]);
     format!(
         "SELECT {COLUMNS} FROM sessions INDEXED BY {index} WHERE parent IS NULL AND state IS NULL AND {filter} \
          AND (updated_at, id) < (?1, ?2) ORDER BY updated_at DESC, id DESC LIMIT ?3"
     )
 }
 
-/// Numbers of the parameters stand for the directory and the agent.
-fn filter(listing: &SessionQuery, cwd: u8, agent: u8) -> (&'static str, String) {
+/// Numbers of the parameters stand for the directory, the agent and the pattern.
+fn filter(listing: &SessionQuery, [cwd, agent, search]: [u8; 3]) -> (&'static str, String) {
     let index = match (&listing.cwd, &listing.agent) {
         (Some(_), _) => "sessions_listed_by_cwd",
         (None, Some(_)) => "sessions_listed_by_agent",
@@ -141,7 +150,15 @@ fn filter(listing: &SessionQuery, cwd: u8, agent: u8) -> (&'static str, String) 
     };
     let (cwd, agent) =
         (equality("cwd", cwd, listing.cwd.is_some()), equality("agent", agent, listing.agent.is_some()));
-    (index, format!("{cwd} AND {agent}"))
+    let search = match listing.search {
+        Some(_) => format!(
+            r"(title LIKE ?{search} ESCAPE '\' OR EXISTS (SELECT 1 FROM events, json_tree(body, '$.content') AS part
+             WHERE session_id = sessions.id AND kind = 'user_message' AND part.key = 'text'
+             AND part.atom LIKE ?{search} ESCAPE '\'))"
+        ),
+        None => format!("?{search} IS NULL"),
+    };
+    (index, format!("{cwd} AND {agent} AND {search}"))
 }
 
 /// Without the condition, the parameter counts nevertheless.
@@ -151,13 +168,15 @@ fn equality(column: &str, number: u8, is_given: bool) -> String {
 
 /// The number of sessions in the whole list.
 pub(super) fn count(connection: &Connection, listing: &SessionQuery) -> rusqlite::Result<u64> {
-    let (index, filter) = filter(listing, 1, 2);
+    let (index, filter) = filter(listing, [1, 2, 3]);
     let sql = format!(
         "SELECT count(*) FROM sessions INDEXED BY {index} WHERE parent IS NULL AND state IS NULL AND {filter}"
     );
     let cwd = listing.cwd.as_ref().map(|cwd| cwd.to_string_lossy().into_owned());
     connection
-        .query_row(&sql, params![cwd, listing.agent], |row| row.get::<_, i64>(0))
+        .query_row(&sql, params![cwd, listing.agent, listing.search.as_deref().map(containing)], |row| {
+            row.get::<_, i64>(0)
+        })
         .map(i64::cast_unsigned)
 }
 

@@ -367,7 +367,7 @@ async fn memory_write_to_a_moved_file_is_an_error() {
 fn listings() -> [sessions::SessionQuery; 4] {
     let (cwd, agent) = (Some(PathBuf::from("/w")), Some("general".to_owned()));
     [(None, None), (cwd.clone(), None), (None, agent.clone()), (cwd, agent)]
-        .map(|(cwd, agent)| sessions::SessionQuery { cwd, agent, after: None, limit: 2 })
+        .map(|(cwd, agent)| sessions::SessionQuery { cwd, agent, limit: 2, ..Default::default() })
 }
 
 /// A page of a list must cost the same however many sessions there are.

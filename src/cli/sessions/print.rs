@@ -1,10 +1,12 @@
 //! Prints sessions and their events as lines, Markdown or JSON.
 
+use std::collections::HashSet;
 use std::io::{self, Write};
 use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::MIN_PART;
 use crate::acp::{ContentBlock, PlanEntryStatus, SessionUpdate, ToolCallStatus};
 use crate::conversation::content::{ToolContent, plain_text};
 use crate::event::{Compaction, SessionEvent, SwitchOutcome};
@@ -13,7 +15,7 @@ use crate::ids::time_text;
 use crate::line_diff;
 use crate::session::Undone;
 use crate::store::events::{self, StoredEvent};
-use crate::store::sessions::{OldSession, StoredSession};
+use crate::store::sessions::{OldSession, SessionQuery, StoredSession};
 use crate::text::{code_block, counted, start};
 use crate::workspace::{Changed, changed_files};
 
@@ -22,17 +24,44 @@ const LINE: usize = 160;
 /// Maximum number of changed files in one line.
 const FILES: usize = 20;
 
-pub(super) fn line(session: &StoredSession, with_folder: bool, output: &mut impl Write) -> io::Result<()> {
-    let StoredSession { id, cwd, mode, title, updated_at, .. } = session;
-    let mode = mode.as_deref().unwrap_or("-");
-    let title = line_of(title.as_deref().unwrap_or("(no prompt yet)"));
-    let fork = if session.forked_from.is_some() { "  (a fork)" } else { "" };
-    let open = if session.is_open_elsewhere { "  (open)" } else { "" };
-    write!(output, "{id}  {} UTC  {mode:8}  {title}{fork}{open}", time_text(*updated_at))?;
-    if with_folder {
-        write!(output, "  {}", line_of(&cwd.display().to_string()))?;
+/// Ids are as short as other commands accept them.
+pub(super) fn list(sessions: &[StoredSession], with_folder: bool, output: &mut impl Write) -> io::Result<()> {
+    let ids: Vec<&str> = sessions.iter().map(|session| &*session.id.0).collect();
+    let length = short_length(&ids);
+    for session in sessions {
+        let StoredSession { id, cwd, mode, title, updated_at, .. } = session;
+        let id = &id.0[id.0.len().saturating_sub(length)..];
+        let mode = mode.as_deref().unwrap_or("-");
+        let title = line_of(title.as_deref().unwrap_or("(no prompt yet)"));
+        let fork = if session.forked_from.is_some() { "  (a fork)" } else { "" };
+        let open = if session.is_open_elsewhere { "  (open)" } else { "" };
+        write!(output, "{id}  {} UTC  {mode:8}  {title}{fork}{open}", time_text(*updated_at))?;
+        if with_folder {
+            write!(output, "  {}", line_of(&cwd.display().to_string()))?;
+        }
+        writeln!(output)?;
     }
-    writeln!(output)
+    Ok(())
+}
+
+/// Number of last characters that tell the ids apart, with two more, because other lists have other ids.
+fn short_length(ids: &[&str]) -> usize {
+    let longest = ids.iter().map(|id| id.len()).max().unwrap_or(0);
+    let are_apart = |length: &usize| {
+        let ends: HashSet<&str> = ids.iter().map(|id| &id[id.len().saturating_sub(*length)..]).collect();
+        ends.len() == ids.len()
+    };
+    let length = (MIN_PART..longest).find(are_apart).unwrap_or(longest);
+    (length + 2).min(longest)
+}
+
+pub(super) fn none_found(listing: &SessionQuery) -> String {
+    let with = listing.search.as_ref().map(|text| format!(" with {text:?}")).unwrap_or_default();
+    match listing.cwd {
+        Some(_) => format!("No sessions{with} in this directory; --all lists the others."),
+        None if with.is_empty() => "No sessions. `modegate -p \"TEXT\"` begins one.".to_owned(),
+        None => format!("No sessions{with}."),
+    }
 }
 
 pub(super) fn old(session: &OldSession, output: &mut impl Write) -> io::Result<()> {

@@ -252,7 +252,7 @@ fn cli_finds_lists_deletes_and_prunes_sessions() {
     let (code, _, errors) = fixture.run(&["sessions", "prune", "--older-than", "soon"]);
     assert!(code == 2 && errors.contains("a time such as 12h, 30d or 8w"), "{errors}");
     let (_, all, _) = fixture.run(&["sessions", "list", "--all"]);
-    assert_eq!(all, "No sessions.\n");
+    assert_eq!(all, "No sessions. `modegate -p \"TEXT\"` begins one.\n");
 }
 
 #[cfg(unix)]
@@ -544,6 +544,37 @@ fn sessions_list_tells_how_many_it_leaves_out() {
         let (code, output, told) = fixture.run(&["sessions", "list", "--limit", limit]);
         assert_eq!((code, output.lines().count(), told.as_str()), (0, shown, errors));
     }
+}
+
+#[test]
+fn sessions_are_found_by_title_and_prompts_and_opened_by_their_short_ids() {
+    let fixture = CliFixture::new();
+    for prompt in ["rename the cart", "100% sure_thing \\ \"quoted\"", "the last"] {
+        fixture.prompt(&["--mode", "plan", "-p", prompt]);
+    }
+    fixture.prompt(&["--continue", "--mode", "plan", "-p", "and about the CART again"]);
+    let list = |text: &str| fixture.run(&["sessions", "list", "--search", text]).1;
+    for (text, count) in [
+        ("cart", 2),
+        ("the last", 1),
+        ("100%", 1),
+        ("0%s", 0),
+        ("e_t", 1),
+        ("\\", 1),
+        ("\"quoted", 1),
+        ("type", 0),
+        ("", 3),
+    ] {
+        let found = list(text);
+        let lines = if found.starts_with("No sessions") { 0 } else { found.lines().count() };
+        assert_eq!(lines, count, "{text:?}: {found}");
+    }
+    assert!(list("nowhere").starts_with("No sessions with \"nowhere\" in this directory"));
+    let found = list("rename");
+    let id = found.split_whitespace().next().unwrap();
+    assert!(id.len() < 12, "{id}");
+    let (code, shown, errors) = fixture.run(&["sessions", "show", id]);
+    assert!(code == 0 && shown.contains("rename the cart"), "{errors}");
 }
 
 /// By default, a command prints its message without log lines. `MODEGATE_LOG` turns them on.
