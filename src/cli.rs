@@ -6,14 +6,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::environment::Environment;
 use crate::config::{Config, Flags};
 use crate::headless::HeadlessPrompt;
-use crate::mode::Modes;
 use limit_flags::LimitFlags;
 use piped::Piped;
 use prompt::{PromptRun, Which};
@@ -24,6 +23,7 @@ mod audit;
 mod doctor;
 mod from_plan;
 mod generated;
+mod hints;
 mod limit_flags;
 mod managed_policy;
 mod mcp;
@@ -45,6 +45,7 @@ mod setup;
 mod skills;
 mod start;
 mod store;
+mod trust;
 mod unused;
 mod wrap;
 
@@ -153,10 +154,7 @@ enum CliCommand {
     Policy(managed_policy::PolicyCommand),
     /// Trust a project's modes file in its current content, as if it were your own
     #[command(arg = unused::argument("store"))]
-    Trust {
-        /// Modes file [default: the .modegate/modes.yaml of the current project]
-        file: Option<PathBuf>,
-    },
+    Trust(trust::TrustArguments),
     /// List, show, export and delete sessions, change their mode, and undo turns
     #[command(subcommand)]
     Sessions(sessions::SessionsCommand),
@@ -219,10 +217,10 @@ impl Cli {
     /// Ends the process with a message if the arguments are invalid, or ask for help.
     fn from_arguments(arguments: &[OsString]) -> Self {
         let matches = Self::command().try_get_matches_from(arguments);
-        let matches = matches.unwrap_or_else(|error| with_mode_tip(error).exit());
-        let cli = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+        let matches = matches.unwrap_or_else(|error| hints::exit(error, arguments));
+        let cli = Self::from_arg_matches(&matches).unwrap_or_else(|error| hints::exit(error, arguments));
         if let Some(message) = unused::option_of(&cli, &matches) {
-            Self::command().error(ErrorKind::ArgumentConflict, message).exit();
+            hints::exit(Self::command().error(ErrorKind::ArgumentConflict, message), arguments);
         }
         cli
     }
@@ -241,19 +239,9 @@ impl Cli {
     }
 }
 
-/// Suggests `--mode` if the unknown command is a mode.
-fn with_mode_tip(mut error: clap::Error) -> clap::Error {
-    let built_in = Modes::built_in();
-    let mode = match error.get(ContextKind::InvalidSubcommand) {
-        Some(ContextValue::String(word)) => built_in.resolve(word).ok(),
-        _ => None,
-    };
-    if let Some(mode) = mode {
-        error.remove(ContextKind::SuggestedSubcommand);
-        let tip = format!("to choose a mode: --mode {}", mode.id);
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
-    }
-    error
+/// Writes an error of Modegate to stderr.
+pub fn write_error(text: impl std::fmt::Display) -> std::io::Result<()> {
+    writeln!(std::io::stderr(), "modegate: {text}")
 }
 
 const EXIT_CODES: &str = "Exit codes with -p: 0 done, 1 error, 2 usage, 3 denied (in plan: an empty answer), 4 step limit, 5 token limit, 6 timeout, 7 repeated calls, 8 checks failed, 9 a budget, 130 interrupted";
@@ -354,7 +342,7 @@ where
         Some(CliCommand::Audit(asked)) => return audit::run(asked, &flags, &environment, output).await,
         Some(CliCommand::Permissions(ask)) => return permissions::run(ask, &flags, &environment, output),
         Some(CliCommand::Policy(ask)) => return managed_policy::run(ask, &flags, &environment, output).await,
-        Some(CliCommand::Trust { file }) => return modes::trust(file, &flags, &environment, output),
+        Some(CliCommand::Trust(asked)) => return trust::run(asked, &flags, &environment, output),
         Some(CliCommand::Run(arguments)) => {
             return run::run(run::ProgramRun { arguments, flags, environment }, cli.host, errors, stop).await;
         }

@@ -5,12 +5,14 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use anyhow::bail;
 use tokio_util::sync::CancellationToken;
 
-use crate::acp::{ContentBlock, NewSessionRequest, SessionId, SessionModeId, StopReason};
+use crate::acp::{AvailableCommand, ContentBlock, NewSessionRequest, SessionId, SessionModeId, StopReason};
 use crate::agent::Agent;
 use crate::budget::{self, BudgetUse, Figure, Period};
 use crate::client::{ClientEnd, ClientError, ClientRequest, Outgoing};
+use crate::mode::definition::near;
 use crate::model::catalog::REMEDY;
 use crate::session::{EndReason, LastTurn, PromptEnd, PromptOptions, SessionHandle, SessionSnapshot};
 use crate::text;
@@ -107,6 +109,10 @@ pub async fn run(
     let id = session(agent, &job).await?;
     let handle = agent.session(&id)?;
     let open = handle.snapshot().await?;
+    if let Some(error) = misspelt(&job.prompt.typed, &handle.commands().await?) {
+        agent.close().await;
+        bail!(error);
+    }
     let mode = open.modes.current_mode_id.to_string();
     let folder =
         if job.session.is_some() { format!(" in {}", handle.cwd().display()) } else { String::new() };
@@ -189,6 +195,23 @@ pub async fn run(
         writeln!(view.progress, "modegate: continue with `modegate --resume {id} -p …`")?;
     }
     Ok(outcome)
+}
+
+/// Returns the error about a slash command that does not exist, and that resembles one.
+fn misspelt(typed: &str, commands: &[AvailableCommand]) -> Option<String> {
+    let word = typed.trim().strip_prefix('/')?.split_whitespace().next()?;
+    let names: Vec<&str> = commands.iter().map(|command| command.name.as_str()).collect();
+    // Other characters occur in paths.
+    let is_name = word.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
+    if !is_name || names.contains(&word.to_ascii_lowercase().as_str()) {
+        return None;
+    }
+    let nearest = near(&word.to_ascii_lowercase(), &names)?;
+    Some(format!(
+        "there is no command /{word}: did you mean /{nearest}? The commands are {}. To send the text to the model, begin it \
+         with another word",
+        names.join(", ")
+    ))
 }
 
 /// A run fails if it, or a change that it made, is not recorded.

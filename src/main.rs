@@ -68,7 +68,7 @@ fn main() -> ExitCode {
             // The reader of stdout has closed the pipe.
             return ExitCode::FAILURE;
         }
-        let _ = writeln!(io::stderr(), "modegate: {error:#}");
+        let _ = cli::write_error(format_args!("{error:#}"));
         if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
     })
 }

@@ -14,11 +14,10 @@ use crate::agents::AgentRegistry;
 use crate::bounded_file;
 use crate::config::environment::Environment;
 use crate::config::policies::{self, Loaded, Policies};
-use crate::config::{self, Flags, managed_file};
+use crate::config::{self, Flags};
 use crate::external_agent::requested_call;
 use crate::headless::printable;
 use crate::ids::time_text;
-use crate::managed_policy::BY_POLICY;
 use crate::mode::{Modes, ShellUse};
 use crate::permission::external::{Requirement, requirement};
 use crate::permission::hints::Belief;
@@ -464,28 +463,6 @@ async fn show_log(
             }
         }
     }
-    Ok(ExitCode::SUCCESS)
-}
-
-pub(super) fn trust(
-    file: Option<PathBuf>,
-    flags: &Flags,
-    environment: &Environment,
-    mut output: impl Write,
-) -> anyhow::Result<ExitCode> {
-    let cwd = config::real_working_folder(flags)?;
-    let file = file.or_else(|| policies::project_files(&cwd).pop());
-    let file = file.with_context(|| format!("there is no {} here", policies::PROJECT))?;
-    if !managed_file::limits_everywhere().user_may.trust_projects {
-        bail!("no project is trusted, {BY_POLICY}");
-    }
-    let hash = Policies::new(environment, None, false).trust(&file)?;
-    writeln!(
-        output,
-        "Trusted with its present content: {} (hash {}). A change to the file ends the trust.",
-        file.display(),
-        &hash[..12]
-    )?;
     Ok(ExitCode::SUCCESS)
 }
 

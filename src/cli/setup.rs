@@ -3,6 +3,7 @@
 //! A terminal does not echo the key; from a pipe, the key is the first line.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
@@ -43,6 +44,9 @@ pub(super) struct SetupArguments {
     /// Ask the provider for a short reply with the key before it is stored
     #[arg(long)]
     online: bool,
+    /// Remove the stored key and address of this provider, and its model
+    #[arg(long, value_name = "PROVIDER", exclusive = true)]
+    remove: Option<String>,
 }
 
 pub(super) async fn run<I: Read, O: Write, E: Write>(
@@ -66,6 +70,9 @@ pub(super) async fn run<I: Read, O: Write, E: Write>(
     }
     let folder =
         environment.config_folder.as_ref().context("there is no home directory to store settings in")?;
+    if let Some(id) = &arguments.remove {
+        return remove(folder, find(id)?, output);
+    }
     let mut terminal =
         Dialog { input: BufReader::new(input), errors, is_person: input_kind == InputKind::Terminal };
     let provider = match &arguments.provider {
@@ -103,6 +110,18 @@ pub(super) async fn run<I: Read, O: Write, E: Write>(
             writeln!(output, "New sessions still use {named}, because {} says so.", config_path.display())?;
         }
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn remove(folder: &Path, provider: Provider, mut output: impl Write) -> anyhow::Result<ExitCode> {
+    if !user_file::remove(folder, provider.id)? {
+        bail!(
+            "nothing is stored of {}: keys of the environment and of {} stay",
+            provider.id,
+            user_file::CONFIG
+        );
+    }
+    writeln!(output, "Removed what `modegate setup` had stored of {}.", provider.id)?;
     Ok(ExitCode::SUCCESS)
 }
 

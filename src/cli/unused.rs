@@ -35,7 +35,7 @@ pub(super) fn option_of(cli: &Cli, matches: &ArgMatches) -> Option<String> {
         CliCommand::Audit(_) => ("audit", &["--cwd", "--store"]),
         CliCommand::Permissions(_) => ("permissions", &["--cwd"]),
         CliCommand::Policy(_) => ("policy", &["--cwd"]),
-        CliCommand::Trust { .. } => ("trust", &["--cwd"]),
+        CliCommand::Trust(_) => ("trust", &["--cwd"]),
         CliCommand::Skills(_) => ("skills", &["--cwd"]),
         CliCommand::Mcp(_) => ("mcp", &["--cwd"]),
         CliCommand::Mode(_) => ("mode", &[]),

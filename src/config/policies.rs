@@ -53,6 +53,13 @@ pub struct Loaded {
     pub managed: Arc<ManagedLimits>,
 }
 
+/// A project's file that counts as the user's own, as long as it has this content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrustedFile {
+    pub hash: String,
+    pub path: PathBuf,
+}
+
 impl Policies {
     pub fn new(environment: &Environment, tool_list: Option<ToolList>, is_fixed: bool) -> Self {
         let (folder, home) = (environment.config_folder.clone(), environment.user.home.clone());
@@ -146,19 +153,45 @@ impl Policies {
         let added = layers.add(&path.display().to_string(), &text, LayerOwner::User);
         // The file may use a mode that is defined in an unusable file.
         added.map_err(|error| problems.into_iter().next().unwrap_or(error))?;
-        let folder = self.folder.as_ref().context("there is no home directory to remember that in")?;
         let hash = ids::hash(&text);
-        let mut trusted = match read_trusted(folder) {
-            Ok(trusted) => trusted,
-            Err(error) if error.is_missing() => String::new(),
-            // Fail rather than overwrite the existing entries.
-            Err(error) => bail!("{} {error}", folder.join(TRUSTED).display()),
-        };
-        if !trusted.lines().any(|line| line.starts_with(&hash)) {
-            trusted = format!("{trusted}{hash} {}\n", path.display());
-            create_private(folder, &folder.join(TRUSTED), &trusted)?;
+        let mut trusted = self.trusted()?;
+        if !trusted.iter().any(|file| file.hash == hash) {
+            trusted.push(TrustedFile { hash: hash.clone(), path: path.to_owned() });
+            self.write_trusted(&trusted)?;
         }
         Ok(hash)
+    }
+
+    /// The trusted files, each with the path that it had then.
+    pub fn trusted(&self) -> anyhow::Result<Vec<TrustedFile>> {
+        let folder = self.trust_folder()?;
+        match read_trusted(folder) {
+            Ok(text) => Ok(text.lines().filter_map(TrustedFile::parse).collect()),
+            Err(error) if error.is_missing() => Ok(Vec::new()),
+            // An error, so that no entry is overwritten.
+            Err(error) => bail!("{} {error}", folder.join(TRUSTED).display()),
+        }
+    }
+
+    /// Ends the trust in all contents that a file had, and in its present one. Returns what was trusted.
+    pub fn revoke_trust(&self, path: &Path) -> anyhow::Result<Vec<TrustedFile>> {
+        let present = bounded_file::read_text(path, MAX_FILE).ok().map(|text| ids::hash(&text));
+        let is_meant = |file: &TrustedFile| file.path == path || Some(&file.hash) == present.as_ref();
+        let (revoked, kept): (Vec<_>, Vec<_>) = self.trusted()?.into_iter().partition(is_meant);
+        if !revoked.is_empty() {
+            self.write_trusted(&kept)?;
+        }
+        Ok(revoked)
+    }
+
+    fn write_trusted(&self, files: &[TrustedFile]) -> anyhow::Result<()> {
+        let folder = self.trust_folder()?;
+        let lines = files.iter().map(|file| format!("{} {}\n", file.hash, file.path.display()));
+        Ok(create_private(folder, &folder.join(TRUSTED), &lines.collect::<String>())?)
+    }
+
+    fn trust_folder(&self) -> anyhow::Result<&Path> {
+        self.folder.as_deref().context("there is no home directory to remember that in")
     }
 
     /// Lists the files that count here: the user's, which may be missing, then the project's.
@@ -204,6 +237,22 @@ pub fn project_files(cwd: &Path) -> Vec<PathBuf> {
     files.retain(|path| path.symlink_metadata().is_ok());
     files.reverse();
     files
+}
+
+impl TrustedFile {
+    fn parse(line: &str) -> Option<Self> {
+        let (hash, path) = line.split_once(' ')?;
+        Some(Self { hash: hash.to_owned(), path: path.into() })
+    }
+
+    /// Returns what became of the file. Its content counts, wherever it lies.
+    pub fn state(&self) -> &'static str {
+        match bounded_file::read_text(&self.path, MAX_FILE) {
+            Ok(text) if ids::hash(&text) == self.hash => "trusted",
+            Ok(_) => "changed since, so it is not trusted",
+            Err(_) => "not there any more",
+        }
+    }
 }
 
 fn read_trusted(folder: &Path) -> Result<String, ReadError> {

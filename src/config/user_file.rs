@@ -406,6 +406,19 @@ pub fn write(folder: &Path, setup: &Setup) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
+/// Removes what `modegate setup` stored of a provider. Returns false if that is nothing.
+pub fn remove(folder: &Path, provider: &str) -> anyhow::Result<bool> {
+    let path = folder.join(SETUP);
+    let mut file = read_one(&path)?;
+    if file.providers.remove(provider).is_none() {
+        return Ok(false);
+    }
+    let is_of_provider = |model: &String| model.split('/').next() == Some(provider);
+    file.model = file.model.filter(|model| !is_of_provider(model));
+    create_private(folder, &path, &to_yaml(&file)?).with_context(|| format!("writing {}", path.display()))?;
+    Ok(true)
+}
+
 fn to_yaml(file: &UserFile) -> anyhow::Result<String> {
     let mut providers = serde_json::Map::new();
     for (id, settings) in &file.providers {

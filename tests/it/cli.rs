@@ -11,6 +11,7 @@ mod headless_ci;
 mod headless_endings;
 mod headless_modes;
 mod headless_progress;
+mod hints;
 mod modes;
 mod modes_import;
 mod permissions;

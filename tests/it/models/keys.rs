@@ -75,6 +75,12 @@ fn setup_stores_keys_readable_only_by_the_owner() {
         use std::os::unix::fs::PermissionsExt;
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
+    let (code, text) = run(home.path(), &["setup", "--remove", "openai"], "");
+    assert!(code == 1 && text.contains("nothing is stored of openai"), "{text}");
+    let (code, text) = run(home.path(), &["setup", "--remove", "gemini"], "");
+    assert_eq!(code, 0, "{text}");
+    let left = fs::read_to_string(&path).unwrap();
+    assert!(!left.contains(KEY) && !left.contains("gemini"), "{left}");
     let (code, text) =
         run(home.path(), &["setup", "--provider", "openai", "--base-url", "localhost:1"], "\n");
     assert_eq!(code, 1, "{text}");

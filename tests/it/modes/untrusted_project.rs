@@ -151,13 +151,47 @@ pub(super) fn narrowing_project_file_applies_without_trust() {
 
 /// Trusts the project's file.
 fn trust(folder: &Path) {
-    let trusting = Command::new(env!("CARGO_BIN_EXE_modegate"))
+    assert!(run_trust(folder, &[]).0);
+}
+
+/// Returns true for exit code 0, and the output with the errors.
+fn run_trust(folder: &Path, options: &[&str]) -> (bool, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_modegate"))
         .arg("trust")
+        .args(options)
         .current_dir(folder.join("work"))
         .env("HOME", folder.join("home"))
         .env_remove("XDG_CONFIG_HOME")
-        .output();
-    assert!(trusting.unwrap().status.success());
+        .output()
+        .unwrap();
+    (output.status.success(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+}
+
+#[test]
+pub(super) fn trust_is_listed_and_ends_when_it_is_revoked() {
+    let dir = project();
+    let file = dir.path().join("work/.modegate/modes.yaml");
+    std::fs::write(&file, "default_mode: code\n").unwrap();
+    assert_eq!(run_trust(dir.path(), &["--list"]), (true, "No file of a project is trusted.\n".into()));
+    let (done, text) = run_trust(dir.path(), &["--revoke"]);
+    assert!(!done && text.contains("is not trusted"), "{text}");
+    trust(dir.path());
+    let (_, text) = run_trust(dir.path(), &["--list"]);
+    assert!(text.contains(".modegate/modes.yaml (hash ") && text.ends_with("): trusted\n"), "{text}");
+    run(dir.path(), &[]);
+    assert!(dir.path().join("work/PWNED").exists(), "the control: the trusted file applies");
+    std::fs::remove_file(dir.path().join("work/PWNED")).unwrap();
+    let (done, text) = run_trust(dir.path(), &["--revoke"]);
+    assert!(done && text.starts_with("No longer trusted: "), "{text}");
+    assert!(run(dir.path(), &[]).contains("may only be narrower"));
+    assert!(!dir.path().join("work/PWNED").exists());
+    trust(dir.path());
+    std::fs::write(&file, "default_mode: plan\n").unwrap();
+    assert!(run_trust(dir.path(), &["--list"]).1.contains("changed since"));
+    std::fs::remove_file(&file).unwrap();
+    let path = file.canonicalize().unwrap_or(file);
+    assert!(run_trust(dir.path(), &["--list"]).1.contains("not there any more"));
+    assert!(run_trust(dir.path(), &["--revoke", path.to_str().unwrap()]).0);
 }
 
 #[test]

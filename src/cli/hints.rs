@@ -1,0 +1,188 @@
+//! Errors of the command line, with tips for words that other agents understand.
+
+use std::ffi::OsString;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, CommandFactory};
+
+use super::{Cli, write_error};
+use crate::mode::Modes;
+
+/// Commands that Modegate does not have, with what does their work here.
+const COMMANDS: [(&[&str], &str); 17] = [
+    (
+        &["exec", "e", "ask", "chat", "query", "prompt", "review", "print"],
+        "to run one prompt: modegate -p \"TEXT\"",
+    ),
+    (
+        &["login", "auth", "connect"],
+        "to store the key of a provider: modegate setup; to log in at an MCP server: modegate mcp login",
+    ),
+    (
+        &["logout"],
+        "to remove a stored key: modegate setup --remove PROVIDER; at an MCP server: modegate mcp logout",
+    ),
+    (&["version"], "the version: modegate --version"),
+    (
+        &["update", "upgrade", "self-update"],
+        "Modegate does not update itself: install the newer version as you installed this one",
+    ),
+    (
+        &["config", "settings", "configure"],
+        "settings are in config.yaml: `modegate doctor` names the directory, `modegate schema config` prints the keys",
+    ),
+    (&["init"], "nothing has to be made: models read the AGENTS.md of a project if it has one"),
+    (
+        &["resume", "continue", "c"],
+        "to continue the most recent session here: modegate --continue -p \"TEXT\"",
+    ),
+    (
+        &["undo", "revert", "rewind"],
+        "to undo the last turn that changed something: modegate sessions undo last",
+    ),
+    (&["session", "history", "list", "ls"], "sessions of this directory: modegate sessions list"),
+    (
+        &["export", "share"],
+        "to print a session: modegate sessions export last; as a page: modegate report last -o FILE.html",
+    ),
+    (&["serve", "acp", "server", "stdio"], "without a command, modegate speaks ACP over stdin and stdout"),
+    (
+        &["models", "model", "providers"],
+        "to choose a model: --model PROVIDER/NAME; to store one: modegate setup",
+    ),
+    (&["apply"], "to carry out a plan: modegate --mode code --from-plan FILE"),
+    (&["sandbox", "debug"], "to run a command in a sandbox: modegate run --mode plan -- COMMAND"),
+    (&["stats", "usage", "cost"], "tokens and cost of a session: modegate report last -o FILE.html"),
+    (&["allow", "deny", "permission", "allowed-tools"], "to add a rule: modegate permissions allow RULE"),
+];
+
+/// Options that Modegate does not have, with what does their work here.
+const OPTIONS: [(&[&str], &str); 13] = [
+    (&["--print", "--query", "--message", "--prompt-interactive", "-i"], "to run one prompt: -p \"TEXT\""),
+    (
+        &[
+            "--yolo",
+            "-y",
+            "--yes",
+            "--full-auto",
+            "--auto",
+            "--dangerously-skip-permissions",
+            "--dangerously-bypass-approvals-and-sandbox",
+            "--allow-dangerously-skip-permissions",
+            "--allow-all-tools",
+        ],
+        "to allow changes without questions: --mode code; commands stay in the sandbox",
+    ),
+    (
+        &["--permission-mode", "--approval-mode", "--ask-for-approval", "-a"],
+        "to choose what is allowed: --mode plan, ask or code",
+    ),
+    (&["--sandbox", "-s"], "commands always run in a sandbox; to allow no change: --mode plan"),
+    (
+        &["--output-format", "--format", "--json", "-o"],
+        "to choose the output: --output text, json or stream-json",
+    ),
+    (
+        &[
+            "--allowedTools",
+            "--allowed-tools",
+            "--disallowedTools",
+            "--disallowed-tools",
+            "--allow-tool",
+            "--deny-tool",
+        ],
+        "to allow or deny calls: modegate permissions allow RULE, or deny RULE",
+    ),
+    (&["--max-turns"], "to limit the model requests of a turn: --max-steps N"),
+    (&["--max-budget-usd"], "to limit the cost of a turn: --max-cost USD"),
+    (
+        &["--session", "--session-id", "-r"],
+        "to continue a session: --resume ID; `modegate sessions list` lists them",
+    ),
+    (&["-c"], "to continue the most recent session here: --continue"),
+    (&["-m"], "to choose a model: --model PROVIDER/NAME"),
+    (&["-C", "--cd", "--dir", "--directory"], "to choose the directory: --cwd DIR"),
+    (&["--acp", "--experimental-acp", "--stdio"], "without -p, modegate speaks ACP over stdin and stdout"),
+];
+
+/// Prints the error or the help that was asked for, and ends the process.
+pub(super) fn exit(error: clap::Error, arguments: &[OsString]) -> ! {
+    let error = with_tip(error, arguments);
+    if error.use_stderr() {
+        let text = error.render().to_string();
+        // All errors of Modegate begin alike.
+        let _ = write_error(text.strip_prefix("error: ").unwrap_or(&text).trim_end());
+        std::process::exit(error.exit_code());
+    }
+    error.exit()
+}
+
+fn with_tip(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
+    let unknown = match error.kind() {
+        ErrorKind::InvalidSubcommand => error.get(ContextKind::InvalidSubcommand),
+        ErrorKind::UnknownArgument => error.get(ContextKind::InvalidArg),
+        _ => None,
+    };
+    let Some(ContextValue::String(word)) = unknown else { return error };
+    let Some(tip) = tip(word, arguments) else { return error };
+    for other in [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg] {
+        error.remove(other);
+    }
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    error
+}
+
+fn tip(word: &str, arguments: &[OsString]) -> Option<String> {
+    let command = Cli::command();
+    if is_below_a_command(&command, word, arguments) {
+        return None;
+    }
+    let named = COMMANDS.iter().chain(&OPTIONS).find(|(words, _)| words.contains(&word));
+    if let Some((_, tip)) = named {
+        return Some((*tip).to_owned());
+    }
+    if let Ok(mode) = Modes::built_in().resolve(word) {
+        return Some(format!("to choose a mode: --mode {}", mode.id));
+    }
+    word.contains(char::is_whitespace).then(|| "to run it as a prompt: modegate -p \"TEXT\"".to_owned())
+}
+
+/// True if the word follows a command, whose words these tables do not know.
+fn is_below_a_command(command: &Command, word: &str, arguments: &[OsString]) -> bool {
+    let before = arguments.iter().skip(1).map_while(|argument| argument.to_str().filter(|it| *it != word));
+    before.into_iter().any(|argument| command.find_subcommand(argument).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_the_tables_are_neither_commands_nor_options_of_modegate() {
+        let command = Cli::command();
+        for word in COMMANDS.iter().flat_map(|(words, _)| *words) {
+            assert!(command.find_subcommand(word).is_none(), "{word}");
+        }
+        for option in OPTIONS.iter().flat_map(|(words, _)| *words) {
+            let is_option = command.get_arguments().any(|argument| {
+                option.strip_prefix("--").is_some_and(|name| argument.get_long() == Some(name))
+                    || argument.get_short().is_some_and(|name| *option == format!("-{name}"))
+            });
+            assert!(!is_option, "{option}");
+        }
+    }
+
+    /// Words behind `modegate` in a tip are a command line that exists.
+    #[test]
+    fn tips_name_commands_and_options_that_exist() {
+        let command = Cli::command();
+        for (_, tip) in COMMANDS.iter().chain(&OPTIONS) {
+            for line in tip.split("modegate ").skip(1) {
+                let word = line.split([' ', '`', ';', ',']).next().unwrap_or_default();
+                let exists =
+                    word.starts_with('-') || word == "speaks" || command.find_subcommand(word).is_some();
+                assert!(exists, "{word} in {tip}");
+            }
+        }
+    }
+}
