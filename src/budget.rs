@@ -7,6 +7,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::ids::DayZone;
 use budget_use::{dollar_text, time_text, warning_at};
 use prices::Prices;
 
@@ -81,6 +82,8 @@ pub struct BudgetLimits([[Option<u64>; 3]; 3]);
 pub struct Budgets {
     pub limits: BudgetLimits,
     pub prices: Prices,
+    /// UTC for an organisation's budget of the day, which no `TZ` begins anew.
+    pub day_zone: DayZone,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -51,6 +51,8 @@ struct Totals {
     denied: usize,
     failed: usize,
     asked: usize,
+    /// Acts of an external agent or of a program.
+    refused: usize,
     input: u64,
     cached: u64,
     output: u64,
@@ -177,6 +179,7 @@ impl Totals {
             totals.failed += usize::from(call.end == CallEnd::Failed);
             totals.asked += usize::from(steps::was_asked(call));
         }
+        totals.refused = record.evidence.refused_acts().values().sum();
         totals
     }
 
@@ -188,6 +191,7 @@ impl Totals {
             TotalCell::new("in turns", duration(self.duration_ms)),
             TotalCell::new("calls", grouped(self.calls)),
             TotalCell::new("denied calls", grouped(self.denied)),
+            TotalCell::new("refused acts", grouped(self.refused)),
             TotalCell::new("calls that you allowed", grouped(self.asked)),
             TotalCell::new("failed calls", grouped(self.failed)),
             TotalCell::new("changed files", grouped(self.changed_files)),

@@ -39,10 +39,10 @@ impl Source {
         }
     }
 
-    /// The local day. In a counted source the zone is UTC, and asking does not advance the clock.
-    pub fn today(&self) -> LocalDay {
+    /// The present day. In a counted source the zone is UTC, and asking does not advance the clock.
+    pub fn today(&self, zone: DayZone) -> LocalDay {
         match &self.0 {
-            SourceKind::Real => LocalDay::of(jiff::Timestamp::now(), jiff::tz::TimeZone::system()),
+            SourceKind::Real => LocalDay::of(jiff::Timestamp::now(), zone.time_zone()),
             SourceKind::Counted { ticks, .. } => {
                 let now = jiff::Timestamp::from_millisecond(ticks.load(Ordering::Relaxed));
                 LocalDay::of(now.unwrap_or_default(), jiff::tz::TimeZone::UTC)
@@ -80,6 +80,24 @@ pub struct LocalDay {
     pub date: String,
     /// For people: the next midnight, with its offset from UTC.
     pub ends: String,
+}
+
+/// The zone whose midnight begins a day.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum DayZone {
+    /// That of the user, whom the environment may move.
+    #[default]
+    Local,
+    Utc,
+}
+
+impl DayZone {
+    fn time_zone(self) -> jiff::tz::TimeZone {
+        match self {
+            Self::Local => jiff::tz::TimeZone::system(),
+            Self::Utc => jiff::tz::TimeZone::UTC,
+        }
+    }
 }
 
 impl LocalDay {

@@ -12,8 +12,9 @@ use serde_json::Value;
 use serde_saphyr::Spanned;
 
 use crate::budget::prices::{ModelPrice, Prices};
-use crate::budget::{BudgetSettings, Budgets};
+use crate::budget::{BudgetSettings, Budgets, Period};
 use crate::hooks::{self, HookDefinition};
+use crate::ids::DayZone;
 use crate::mode::Modes;
 use crate::mode::definition::{Fault, ModeDefinition};
 use crate::model::allowed::ModelPattern;
@@ -301,7 +302,8 @@ impl ManagedPolicy {
     /// Returns an error that names the key whose value is no amount.
     fn to_budgets(&self) -> Result<Budgets, String> {
         let limits = self.budgets.clone().unwrap_or_default().limits()?;
-        Ok(Budgets { limits, prices: Prices::new(self.prices.clone())? })
+        let day_zone = if limits.has(Period::Day) { DayZone::Utc } else { DayZone::Local };
+        Ok(Budgets { limits, prices: Prices::new(self.prices.clone())?, day_zone })
     }
 
     fn check(self) -> Result<CheckedPolicy, Fault> {

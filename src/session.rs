@@ -15,7 +15,7 @@ pub use crate::conversation::system_prompt::ClientPrompt;
 use crate::conversation::system_prompt::Sources;
 use crate::file_lock::FileLocks;
 use crate::hooks::runner::Hooks;
-use crate::ids::Source;
+use crate::ids::{LocalDay, Source};
 use crate::mode::{Mode, Modes};
 pub use crate::model::TraceContext;
 use crate::model::catalog::ModelCatalog;
@@ -138,6 +138,11 @@ pub struct SessionContext {
 }
 
 impl SessionContext {
+    /// The day that budgets count.
+    fn today(&self) -> LocalDay {
+        self.source.today(self.budgets.day_zone)
+    }
+
     /// Limits of the session beside its own mode.
     fn further_limits(&self) -> impl Iterator<Item = &Arc<Mode>> {
         self.max_modes.iter().chain(&self.managed_modes).chain(&self.fallback_ceiling)

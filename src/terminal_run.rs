@@ -351,8 +351,12 @@ impl<W: Write> Run<'_, W> {
             refused => format!(", {} refused", text::counted(refused, "act", "acts")),
         };
         if let (TerminalReport::State { mode, .. }, 0) = (&self.state, changed_paths) {
-            let where_to = if refused.is_empty() { "" } else { "; `modegate sessions show` lists them" };
-            format!("{mode} mode, session {part}: nothing changed{refused}{where_to}")
+            let rules = if refused.is_empty() {
+                String::new()
+            } else {
+                format!("; `modegate sessions show {part}` counts them by rule")
+            };
+            format!("{mode} mode, session {part}: nothing changed{refused}{rules}")
         } else {
             let files = text::counted(changed_paths, "path", "paths");
             format!("{files} changed{refused}; `modegate sessions undo {part}` takes the changes back")

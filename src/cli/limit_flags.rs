@@ -10,7 +10,7 @@ pub(super) struct LimitFlags {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) max_steps: Option<u32>,
     /// End the turn once its model requests have used more tokens, input and output together [with -p]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) max_tokens: Option<u64>,
     /// End the turn once its model requests have cost more US dollars, as far as prices are known [with -p]
     #[arg(long, value_name = "USD", value_parser = dollars)]

@@ -23,6 +23,7 @@ use crate::managed_policy::{self, CheckedPolicy, ManagedLimits, ManagedPolicy, P
 use crate::mode::Modes;
 use crate::model::ModelId;
 use crate::permission::{self, Ceilings, Grants, Verdict};
+use crate::platform::files::hidden_from_users;
 use crate::server::ServerTransport;
 use crate::text::visible;
 
@@ -183,7 +184,14 @@ fn show(flags: &Flags, format: JsonFlag, mut output: impl Write) -> anyhow::Resu
 fn check(mut output: impl Write) -> anyhow::Result<ExitCode> {
     match managed_file::read() {
         PolicyState::Absent => writeln!(output, "no policy: {PLACE} does not exist")?,
-        PolicyState::Valid(policy) => return report(PLACE, &policy, output),
+        PolicyState::Valid(policy) => {
+            if let Some(path) = hidden_from_users(Path::new(PLACE)) {
+                let path = path.display();
+                writeln!(output, "{path}: others may not read it, and are limited to the strictest reading")?;
+                return Ok(ExitCode::FAILURE);
+            }
+            return report(PLACE, &policy, output);
+        }
         PolicyState::Unusable(diagnostic) => {
             write!(output, "{}", describe(&diagnostic))?;
             return Ok(ExitCode::FAILURE);
@@ -214,7 +222,8 @@ fn report(name: &str, policy: &CheckedPolicy, mut output: impl Write) -> anyhow:
     layers.rules = limits.rules;
     let warnings = modes::warn(&layers, &mut output)?;
     writeln!(output, "{name}: {}", modes::verdict(warnings))?;
-    Ok(ExitCode::SUCCESS)
+    // A rule for a tool that does not exist denies nothing.
+    Ok(if warnings == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The policy's limits in the working directory.

@@ -172,6 +172,9 @@ pub(super) async fn run(
             })
             .await?;
             print::changed(changes.remove(&turn), &session.cwd, &mut output)?;
+            if let Some(evidence) = store.evidence(&session.id).await? {
+                print::refused(&evidence, &mut output)?;
+            }
         }
         SessionsCommand::Export { id, format, output: file } => {
             let store = open_to_read(flags, &environment)?;
@@ -287,8 +290,12 @@ async fn is_of_program(store: &Store, session: &StoredSession) -> anyhow::Result
 /// `part` is an id, its first or last characters, or `last` for the newest session of the working folder.
 pub(super) async fn find(store: &Store, cwd: &Path, part: &str) -> anyhow::Result<StoredSession> {
     if part == LAST {
-        let newest = newest_with_prompts(store, cwd.to_owned(), None).await?;
-        return newest
+        let cwd = Some(real_path(cwd).unwrap_or_else(|_| cwd.to_owned()));
+        let listing = SessionQuery { cwd, limit: 1, ..SessionQuery::default() };
+        return store
+            .sessions(listing)
+            .await?
+            .pop()
             .context("there is no session of this directory: `modegate sessions list --all` lists all");
     }
     if part.len() < MIN_PART {

@@ -17,6 +17,7 @@ use crate::budget::prices::{ModelPrice, Prices};
 use crate::budget::{BudgetSettings, Budgets};
 use crate::hooks::{self, HookDefinition};
 use crate::http::fetch_client::{AllowedHost, FetchClient};
+use crate::ids::DayZone;
 use crate::mode::ToolList;
 use crate::model::Effort;
 use crate::model::catalog::{Described, PROVIDERS};
@@ -374,7 +375,7 @@ impl UserFile {
     pub fn to_budgets(&self) -> anyhow::Result<Budgets> {
         let limits = self.budgets.clone().unwrap_or_default().limits().map_err(anyhow::Error::msg)?;
         let prices = Prices::new(self.prices.clone()).map_err(anyhow::Error::msg)?;
-        Ok(Budgets { limits, prices })
+        Ok(Budgets { limits, prices, day_zone: DayZone::Local })
     }
 
     /// Replaces the key and the address of the provider, and the model.

@@ -206,7 +206,7 @@ impl ManagedLimits {
     pub fn limit_budgets(&self, users: &Budgets) -> Budgets {
         let limits = users.limits.stricter(&self.budgets.limits);
         let counted = if self.budgets.limits.limits_cost() { &self.budgets } else { users };
-        Budgets { limits, prices: counted.prices.clone() }
+        Budgets { limits, prices: counted.prices.clone(), day_zone: self.budgets.day_zone }
     }
 
     /// Limits the agents of a session. `resolve` finds a program.

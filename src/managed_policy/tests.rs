@@ -298,7 +298,11 @@ fn stricter_budget_counts_at_the_prices_of_the_policy() {
     let users = |text: &str| {
         let settings: BudgetSettings = serde_saphyr::from_str(text).unwrap();
         let free = serde_saphyr::from_str("{a/b: {input: 0, output: 0}}").unwrap();
-        Budgets { limits: settings.limits().unwrap(), prices: Prices::new(free).unwrap() }
+        Budgets {
+            limits: settings.limits().unwrap(),
+            prices: Prices::new(free).unwrap(),
+            ..Budgets::default()
+        }
     };
     let both = |policy: &str, user: &str| limits(policy).limit_budgets(&users(user));
     let tokens = |budgets: &Budgets| budgets.limits.get(Period::Day, Figure::Tokens);

@@ -10,9 +10,9 @@ use super::Platform;
 
 pub use super::system::{
     Identity, account_home, check_write_access, copy_identity, copy_link, create_private_file,
-    create_private_folder, create_private_folders, device, exchange, identity, is_file, is_program,
-    keep_private, link, link_count, mode, nonblocking, number, open_private, others_rights, permissions_of,
-    private, read_administrators_file, rename_to_new, reserve, special_kind, times,
+    create_private_folder, create_private_folders, device, exchange, hidden_from_users, identity, is_file,
+    is_program, keep_private, link, link_count, mode, nonblocking, number, open_private, others_rights,
+    permissions_of, private, read_administrators_file, rename_to_new, reserve, special_kind, times,
 };
 /// Returns the path without symbolic links. On Windows it has no prefix `\\?\`, if programs can do without.
 pub fn real_path(path: impl AsRef<Path>) -> io::Result<PathBuf> {

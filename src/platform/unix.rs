@@ -84,6 +84,16 @@ pub fn others_rights(path: &Path) -> io::Result<Option<u32>> {
     Ok((mode & 0o077 != 0).then_some(mode & 0o777))
 }
 
+/// Returns the file, or the folder above it, that users other than its owner may not read. Groups and access lists are
+/// not looked at.
+pub fn hidden_from_users(path: &Path) -> Option<PathBuf> {
+    let is_hidden = |path: &&Path| {
+        let bits = if path.is_dir() { 0o001 } else { 0o004 };
+        std::fs::metadata(path).is_ok_and(|found| found.permissions().mode() & bits == 0)
+    };
+    path.ancestors().find(is_hidden).map(Path::to_owned)
+}
+
 pub fn is_program(path: &Path) -> bool {
     path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }

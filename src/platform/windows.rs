@@ -64,6 +64,11 @@ pub fn others_rights(_: &Path) -> io::Result<Option<u32>> {
     Ok(None)
 }
 
+/// There are no permission bits.
+pub fn hidden_from_users(_: &Path) -> Option<PathBuf> {
+    None
+}
+
 pub fn is_program(path: &Path) -> bool {
     path.is_file()
 }

@@ -212,7 +212,7 @@ impl Spending {
     fn add(&mut self, spent: Spent, decider: &mut Decider) {
         self.tallies.turn.add(spent);
         self.tallies.session.add(spent);
-        self.begin_day(decider.policy.context.source.today().date);
+        self.begin_day(decider.policy.context.today().date);
         self.day.own = self.day.own.plus(spent);
         let (session, day) = (self.tallies.root.clone(), self.day.date.clone());
         decider.log.queue(Row::Spent { session, day, spent });
@@ -229,7 +229,7 @@ impl Spending {
         if !limits.has(Period::Day) {
             return;
         }
-        self.begin_day(decider.policy.context.source.today().date);
+        self.begin_day(decider.policy.context.today().date);
         match decider.log.store().spent_on(&self.day.date).await {
             Ok(known) => {
                 (self.day.known, self.day.own) = (known, Spent::default());

@@ -34,6 +34,22 @@ pub struct Evidence {
     pub calls: Vec<ShownCall>,
 }
 
+impl Evidence {
+    /// Acts of an external agent or of a program that were refused at the system call: their number for each rule.
+    pub fn refused_acts(&self) -> BTreeMap<&str, usize> {
+        let calls: HashSet<&str> = self.calls.iter().map(|call| call.id.as_str()).collect();
+        let mut acts = BTreeMap::new();
+        for denial in &self.denials {
+            if let ChainEntry::Denial { call, rule, .. } = denial
+                && !calls.contains(call.as_str())
+            {
+                *acts.entry(rule.as_str()).or_insert(0) += 1;
+            }
+        }
+        acts
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AuditedSession {

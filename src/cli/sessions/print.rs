@@ -15,6 +15,7 @@ use crate::ids::time_text;
 use crate::line_diff;
 use crate::session::Undone;
 use crate::store::events::{self, StoredEvent};
+use crate::store::evidence::Evidence;
 use crate::store::sessions::{OldSession, SessionQuery, StoredSession};
 use crate::text::{code_block, counted, start};
 use crate::workspace::{Changed, changed_files};
@@ -139,6 +140,12 @@ pub(super) fn changed(changes: Option<Vec<Changed>>, cwd: &Path, output: &mut im
         names.push(format!("and {} more", files.len() - FILES));
     }
     if names.is_empty() { Ok(()) } else { writeln!(output, "{:8} {}", "changed", names.join(", ")) }
+}
+
+pub(super) fn refused(evidence: &Evidence, output: &mut impl Write) -> io::Result<()> {
+    let acts = evidence.refused_acts();
+    let rules: Vec<String> = acts.iter().map(|(rule, count)| format!("{count} ({rule})")).collect();
+    if rules.is_empty() { Ok(()) } else { writeln!(output, "{:8} {}", "refused", rules.join(", ")) }
 }
 
 fn switch_lines(switch: &SwitchOutcome, output: &mut impl Write) -> io::Result<()> {

@@ -356,7 +356,7 @@ impl Actor {
     pub(super) async fn refuse(&mut self, mut prompt: Prompt, exceeded: BudgetUse) {
         let content = std::mem::take(&mut prompt.content);
         prompt.typed.get_or_insert(content);
-        let text = exceeded.end_notice(&self.decider.policy.context.source.today().ends);
+        let text = exceeded.end_notice(&self.decider.policy.context.today().ends);
         self.answer(prompt, text, Answered::Refused(exceeded)).await;
     }
 

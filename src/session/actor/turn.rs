@@ -144,7 +144,7 @@ impl Actor {
     pub(super) fn end_by_budget(&mut self, exceeded: BudgetUse) -> bool {
         let is_first = self.turns.exceed(exceeded);
         if is_first {
-            let text = exceeded.end_notice(&self.decider.policy.context.source.today().ends);
+            let text = exceeded.end_notice(&self.decider.policy.context.today().ends);
             let message_id = MessageId::new(format!("msg_{}_budget", self.decider.log.turn()));
             self.decider.log.record_notice(NoticeKind::Message, message_id, text);
         }

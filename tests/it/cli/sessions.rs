@@ -577,6 +577,22 @@ fn sessions_are_found_by_title_and_prompts_and_opened_by_their_short_ids() {
     assert!(code == 0 && shown.contains("rename the cart"), "{errors}");
 }
 
+#[test]
+#[cfg(target_os = "linux")]
+fn last_is_the_newest_session_whatever_ran_in_it() {
+    let fixture = CliFixture::new();
+    fixture.prompt(&["--mode", "code", "-p", "write it"]);
+    let arguments = ["run", "--mode", "plan", "--", "sh", "-c", "echo x > new; echo y > /outside"];
+    let (_, _, errors) = fixture.run_in(&fixture.work(), &arguments);
+    assert!(errors.contains("2 acts refused; `modegate sessions show"), "{errors}");
+    let (_, shown, _) = fixture.run(&["sessions", "show", "last"]);
+    assert!(shown.contains("Run: sh -c") && shown.contains("refused  1 (access), 1 (outside)"), "{shown}");
+    let (code, undone, errors) = fixture.run(&["sessions", "undo", "last"]);
+    assert!(code != 0 && fixture.file().is_some(), "the run changed nothing: {undone}{errors}");
+    let (_, shown, errors) = fixture.prompt(&["--continue", "--mode", "plan", "-p", "go on"]);
+    assert!(shown.contains("Done."), "a run takes no prompts, so the session before it continues: {errors}");
+}
+
 /// By default, a command prints its message without log lines. `MODEGATE_LOG` turns them on.
 #[test]
 fn commands_log_no_warnings_unless_asked_to() {

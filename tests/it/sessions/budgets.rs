@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use modegate::budget::prices::{ModelPrice, Prices};
 use modegate::budget::{BudgetSettings, Budgets, Spent};
-use modegate::ids::Source;
+use modegate::ids::{DayZone, Source};
 use modegate::model::catalog::ModelCatalog;
 use modegate::model::{Effort, ModelEvent, ModelId, Usage};
 use modegate::store::{Store, StoreLocation, Sync};
@@ -23,7 +23,7 @@ fn budgets(yaml: &str) -> Arc<Budgets> {
     let limits = serde_saphyr::from_str::<BudgetSettings>(yaml).unwrap().limits().unwrap();
     let price = ModelPrice { input: 1.0, cached_input: None, cache_write: None, output: 1.0 };
     let prices = Prices::new(BTreeMap::from([("offline".to_owned(), price)])).unwrap();
-    Arc::new(Budgets { limits, prices })
+    Arc::new(Budgets { limits, prices, ..Budgets::default() })
 }
 
 fn with_budgets(yaml: &str) -> TestClient {
@@ -288,7 +288,7 @@ fn amounts_of_a_killed_process_count() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let spent = || {
         let store = Store::open(StoreLocation::File(path.clone()), Sync::Normal).unwrap();
-        runtime.block_on(store.spent_on(&Source::real().today().date)).unwrap_or_default()
+        runtime.block_on(store.spent_on(&Source::real().today(DayZone::Local).date)).unwrap_or_default()
     };
     let started = Instant::now();
     while spent().tokens == 0 {

@@ -283,6 +283,19 @@ const BUDGET: &[Attempt] = &[Attempt::new("--max-tokens", expensive, |m| {
     m.play("spend.jsonl", &["--mode", "code", "--max-tokens", "1000000"])
 })];
 
+/// Uses up the budget of the day, then writes where the day is another one. The zones are a day apart.
+fn in_another_zone(machine: &Machine) -> String {
+    let run = |zone, script| {
+        let model = format!("scripted:{}", machine.path(script).display());
+        machine.run_with(&[("TZ", zone)], &["--mode", "code", "--model", &model, "-p", "x"])
+    };
+    let first = run("Etc/GMT+12", "spend.jsonl");
+    let _ = fs::remove_file(machine.work().join("out.txt"));
+    first + &run("Etc/GMT-14", "write.jsonl")
+}
+
+const DAY: &[Attempt] = &[Attempt::new("TZ", expensive, in_another_zone)];
+
 #[test]
 fn export_and_budgets_hold_against_variables_and_flags() {
     in_namespace("lists::export_and_budgets_hold_against_variables_and_flags", || {
@@ -294,6 +307,7 @@ fn export_and_budgets_hold_against_variables_and_flags() {
         let output = write_as(&machine, &[]);
         assert!(!machine.has_written() && output.contains("requires telemetry"), "{output}");
         drop(machine);
+        all(DAY, "budgets: {day: {tokens: 1000}}", "budgets: {day: {tokens: 100000}}");
         all(BUDGET, "budgets: {turn: {tokens: 100}}", "budgets: {turn: {tokens: 100000}}");
     });
 }
