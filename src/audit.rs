@@ -1,7 +1,7 @@
 //! Audits a session: checks the chain, compares it with the other tables, and decides again each call that
 //! may have changed something. Pure.
 //!
-//! A call is decided with the facts, modes and rules stored with it. `docs/security.md` describes the limits
+//! A call is decided with the facts, modes and rules stored with it. `docs/security/overview.md` describes the limits
 //! of an audit.
 
 use std::collections::{HashMap, HashSet};

@@ -1,6 +1,6 @@
 //! Hash chain of a session's entries. Each hash covers the one before, so a last hash kept elsewhere reveals
 //! any changed, removed or inserted entry. Without one, an attacker can rewrite the whole chain, because it
-//! contains no secret (`docs/security.md`). Pure.
+//! contains no secret (`docs/security/overview.md`). Pure.
 
 use serde::{Deserialize, Serialize};
 

@@ -67,7 +67,7 @@ pub struct Hook {
     pub timeout: Duration,
 }
 
-/// The JSON object on a hook's standard input. `docs/hooks.md` lists its members.
+/// The JSON object on a hook's standard input. `docs/guides/hooks.md` lists its members.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HookFacts {

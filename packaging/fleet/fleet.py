@@ -9,7 +9,7 @@
     fleet.py summary TASKS --out OUT            summarise the results so far; needs no Ray
     fleet.py tasks TASKS                        print the tasks as JSON lines, for run_task; needs no Ray
 
-TASKS is a table: .csv, .jsonl, or .parquet (with pyarrow). docs/fleets.md has its columns. Ray places the tasks,
+TASKS is a table: .csv, .jsonl, or .parquet (with pyarrow). docs/guides/fleets.md has its columns. Ray places the tasks,
 repeats those whose worker or node is lost, and limits what runs at a time; `run_task` runs one task, and makes
 repeating safe. A second call with the same folder runs only what has not ended.
 

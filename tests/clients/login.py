@@ -9,7 +9,7 @@ import time
 
 from scenarios import SECRET
 
-# Each question of docs/models.md, and the user's answer: provider, key, model, and no trial of the key.
+# Each question of docs/guides/models.md, and the user's answer: provider, key, model, and no trial of the key.
 DIALOG = [
     ("Provider [1]: ", "anthropic"),
     ("Key of Anthropic: ", SECRET),

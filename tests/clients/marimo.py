@@ -54,7 +54,7 @@ def start(name, *command):
 
 
 def start_marimo(port):
-    """Starts marimo with the settings of docs/editors.md; returns the address of the notebook."""
+    """Starts marimo with the settings of docs/guides/editors.md; returns the address of the notebook."""
     settings = Path(os.environ["HOME"], ".config/marimo/marimo.toml")
     settings.parent.mkdir(parents=True)
     settings.write_text(Path(os.environ["CONFIG"]).read_text())

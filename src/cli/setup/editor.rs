@@ -69,7 +69,7 @@ impl EditorEntry {
                 )
             }
             Editor::Neovim => format!(
-                "-- avante.nvim; docs/editors.md has codecompanion.nvim\nprovider = \"modegate\",\nacp_providers = {{ [\"modegate\"] = \
+                "-- avante.nvim; docs/guides/editors.md has codecompanion.nvim\nprovider = \"modegate\",\nacp_providers = {{ [\"modegate\"] = \
                  {{ command = {}, args = {{ {} }}, env = {{}} }} }},",
                 quoted(command),
                 list(quoted, ", ")

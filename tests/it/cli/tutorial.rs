@@ -115,7 +115,7 @@ fn check(work: &Path, examples: &[Example<'_>]) {
 
 #[test]
 fn tutorial_examples_match_the_page() {
-    let page = include_str!("../../../docs/tutorial.md");
+    let page = include_str!("../../../docs/start/tutorial.md");
     let examples = examples(page);
     assert!(examples.len() > 5, "the tutorial has examples");
     check(tempfile::tempdir().unwrap().path(), &examples);
@@ -127,7 +127,7 @@ fn readme_session_matches_the_page() {
     let script = include_str!("../../../docs/hello.jsonl");
     fs::create_dir(dir.path().join("docs")).unwrap();
     fs::write(dir.path().join("docs/hello.jsonl"), script).unwrap();
-    assert!(include_str!("../../../docs/tutorial.md").contains(script), "the two pages use one script");
+    assert!(include_str!("../../../docs/start/tutorial.md").contains(script), "the two pages use one script");
     // The other commands of the README build, test and install.
     let mut examples = examples(include_str!("../../../README.md"));
     examples.retain(|example| example.shown.is_some());

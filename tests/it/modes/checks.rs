@@ -396,7 +396,8 @@ pub(super) async fn check_at_the_end_brings_the_model_back() {
 /// The page's examples are files that can be used.
 #[test]
 fn examples_of_the_page_are_valid() {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/checks.md")).unwrap();
+    let page =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guides/checks.md")).unwrap();
     let examples: Vec<&str> =
         page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
     assert!(!examples.is_empty());

@@ -63,9 +63,6 @@ fn words(text: &str) -> Vec<String> {
     words.map(str::to_lowercase).collect()
 }
 
-/// The most words of a guide. A longer one answers more than one question of a user.
-const GUIDE: usize = 1_200;
-
 /// The most lines of the README: one screen.
 const README: usize = 80;
 
@@ -185,16 +182,29 @@ fn pages_use_plain_words() {
 }
 
 #[test]
-fn pages_are_short() {
+fn readme_fits_a_screen_and_lines_a_window() {
     for ProsePage { path, text, prose } in pages() {
-        let words = text.split_whitespace().count();
-        let is_guide = path.strip_prefix("docs/").is_some_and(|name| !name.contains('/'));
-        assert!(!is_guide || words <= GUIDE, "{path} has {words} words, at most {GUIDE}");
         assert!(path != "README.md" || text.lines().count() <= README, "{path} has over {README} lines");
         let is_text = |line: &&String| !line.starts_with(['|', '#', '<']);
         for line in prose.iter().filter(is_text) {
             assert!(line.chars().count() <= WIDTH, "{path}: over {WIDTH} columns: {line}");
         }
+    }
+}
+
+/// Single decisions are in the index of decisions.
+#[test]
+fn contents_name_each_page_once() {
+    let contents = fs::read_to_string(root().join("docs/SUMMARY.md")).unwrap();
+    let pages = pages();
+    let paths = pages.iter().filter_map(|page| page.path.strip_prefix("docs/"));
+    for path in paths.filter(|path| !path.contains("/decisions/0") && *path != "SUMMARY.md") {
+        assert_eq!(contents.matches(&format!("]({path})")).count(), 1, "{path}");
+    }
+    let index = fs::read_to_string(root().join("docs/internals/decisions/README.md")).unwrap();
+    let decisions = pages.iter().filter_map(|page| page.path.strip_prefix("docs/internals/decisions/"));
+    for path in decisions.filter(|path| *path != "README.md") {
+        assert_eq!(index.matches(&format!("]({path})")).count(), 1, "{path}");
     }
 }
 

@@ -119,9 +119,9 @@ async fn hook_gets_the_facts_and_no_secrets() {
     client.end().await;
 }
 
-/// Fails unless `docs/hooks.md` lists each member of the object.
+/// Fails unless `docs/guides/hooks.md` lists each member of the object.
 fn has_members(facts: &Value) {
-    let page = include_str!("../../../docs/hooks.md");
+    let page = include_str!("../../../docs/guides/hooks.md");
     let table: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
     for member in facts.as_object().unwrap().keys() {
         let name = format!("`{member}`");

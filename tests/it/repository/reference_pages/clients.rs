@@ -1,4 +1,4 @@
-//! The table of clients in `docs/editors.md`, from the known clients of the code.
+//! The table of clients in `docs/guides/editors.md`, from the known clients of the code.
 
 use std::fmt::Write;
 
@@ -50,5 +50,5 @@ fn table() -> String {
 
 #[test]
 fn editors_page_has_the_table_of_clients() {
-    check_table("docs/editors.md", "| client | shows before you answer |", &table());
+    check_table("docs/guides/editors.md", "| client | shows before you answer |", &table());
 }

@@ -77,7 +77,7 @@ const FOR_USERS: [Message; 17] = [
     (
         "no model is configured, and",
         "`-p` in a mode that changes something, without a provider",
-        "set a key, run `modegate setup`, or choose `--model offline` ([models](../models.md))",
+        "set a key, run `modegate setup`, or choose `--model offline` ([models](../guides/models.md))",
     ),
     ("the answer is empty", "`-p` in `plan` without an answer", "look for denied calls on stderr"),
     (
@@ -98,7 +98,7 @@ const FOR_USERS: [Message; 17] = [
     (
         "the run is not recorded",
         "as before, with `-p`; the exit code is 1",
-        "correct the cause, or choose `--store memory` ([sessions](../session-store.md#a-store-that-cannot-be-written))",
+        "correct the cause, or choose `--store memory` ([sessions](../guides/session-store.md#a-store-that-cannot-be-written))",
     ),
     (
         "Stopped: the same call was refused again and again.",
@@ -129,7 +129,7 @@ const FOR_USERS: [Message; 17] = [
     (
         "unsupported_mode",
         "a mode that limits more than an external agent's sandbox can",
-        "choose one of the possible modes that the message names ([external agents](../external-agents.md))",
+        "choose one of the possible modes that the message names ([external agents](../guides/external-agents.md))",
     ),
     (
         "contains a key and is readable by others",
@@ -214,7 +214,7 @@ const FOR_MODELS: [Message; 15] = [
     (
         "Only the MCP server ",
         "an MCP tool with a read-only hint, without a user to ask",
-        "the user sets `trust_hints: true` for the server ([MCP](../mcp.md))",
+        "the user sets `trust_hints: true` for the server ([MCP](../guides/mcp.md))",
     ),
 ];
 
@@ -440,7 +440,7 @@ fn refusals() -> Vec<[String; 3]> {
     rows.push([
         format!("`{}`", permission::HOOK),
         "Refused by the hook guard: no deployments on Fridays. Do not try to get round it.".into(),
-        "change the [hook](../hooks.md), if it is yours".into(),
+        "change the [hook](../guides/hooks.md), if it is yours".into(),
     ]);
     rows.push([
         format!("`{}`", permission::NO_USER),

@@ -49,7 +49,7 @@ fn exit_codes_page_matches_the_code() {
     assert_eq!(in_help, codes.iter().map(|(code, _)| code.clone()).collect::<Vec<_>>(), "modegate --help");
     page.table(["code", "`modegate -p`"], codes.into_iter().map(|(code, meaning)| [code, meaning]));
     page.paragraph(
-        "With `--output json`, the member `error` says why the code is not 0 ([headless](../headless.md)).",
+        "With `--output json`, the member `error` says why the code is not 0 ([headless](../guides/headless.md)).",
     );
     page.heading(2, "Sessions with an editor");
     page.table(

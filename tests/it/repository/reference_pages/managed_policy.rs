@@ -47,7 +47,7 @@ user_may:
 fn managed_policy_page_has_every_key() {
     let mut page = Page::new("The policy file");
     page.paragraph(&format!(
-        "The policy of an organisation is in `{}`, and has at most {} KiB. The [guide](../managed-policy.md) says who may \
+        "The policy of an organisation is in `{}`, and has at most {} KiB. The [guide](../guides/managed-policy.md) says who may \
          write it, and what it does not hold.",
         managed_file::PLACE,
         MAX_FILE / 1024

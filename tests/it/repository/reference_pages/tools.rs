@@ -120,12 +120,12 @@ const GROUPS: [Group; 8] = [
     ),
     (
         "Agents",
-        "The descriptions end with the list of agents ([delegation](../delegation.md)).",
+        "The descriptions end with the list of agents ([delegation](../guides/delegation.md)).",
         &[("delegate", ""), ("handoff", "")],
     ),
     (
         "Skills",
-        "These tools exist where there are [skills](../skills.md).",
+        "These tools exist where there are [skills](../guides/skills.md).",
         &[
             ("list_skills", ""),
             (
@@ -158,7 +158,7 @@ fn tools_page_has_every_tool() {
     page.paragraph(&format!(
         "Every tool of Modegate, in the words that a model gets. The effect of a tool, in italics, decides in which modes it \
          is available ([permissions](permissions.md#effects)). A call may take {} unless its section says \
-         otherwise. Tools of MCP servers: [MCP](../mcp.md). Sizes and counts: [limits](limits.md).",
+         otherwise. Tools of MCP servers: [MCP](../guides/mcp.md). Sizes and counts: [limits](limits.md).",
         time_shown(timeout)
     ));
     page.paragraph(&format!(
