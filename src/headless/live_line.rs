@@ -94,10 +94,10 @@ fn cut(line: &str, width: usize) -> String {
 /// The columns that a character may take. Never too few, so that the line does not wrap; combining characters count
 /// as one.
 fn columns(c: char) -> usize {
-    let is_wide = matches!(c, '\u{1100}'..='\u{115f}' | '\u{231a}'..='\u{23ff}' | '\u{25fd}'..='\u{27ff}'
-        | '\u{2b00}'..='\u{2bff}' | '\u{2e80}'..='\u{a4cf}' | '\u{a960}'..='\u{a97f}' | '\u{ac00}'..='\u{d7ff}'
+    let is_wide = matches!(c, '\u{600}'..='\u{1fff}' | '\u{231a}'..='\u{23ff}' | '\u{25fd}'..='\u{27ff}'
+        | '\u{2b00}'..='\u{2bff}' | '\u{2e00}'..='\u{a4cf}' | '\u{a960}'..='\u{a97f}' | '\u{ac00}'..='\u{d7ff}'
         | '\u{f900}'..='\u{faff}' | '\u{fe10}'..='\u{fe6f}' | '\u{ff00}'..='\u{ffe6}' | '\u{10000}'..);
-    1 + usize::from(is_wide)
+    1 + usize::from(is_wide) + usize::from(c == '\u{17d8}')
 }
 
 #[cfg(test)]
