@@ -12,9 +12,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::environment::Environment;
 use crate::config::{Config, Flags};
-use crate::headless::HeadlessPrompt;
+use crate::headless::{HeadlessPrompt, ProgressTerminal};
 use limit_flags::LimitFlags;
 use piped::Piped;
+use progress::{Progress, ProgressFlags};
 use prompt::{PromptRun, Which};
 pub use start::CliStart;
 
@@ -33,6 +34,7 @@ mod mode_import;
 mod modes;
 mod permissions;
 mod piped;
+mod progress;
 mod prompt;
 mod replay;
 mod report;
@@ -114,6 +116,8 @@ pub struct Cli {
     from_plan: Option<PathBuf>,
     #[command(flatten)]
     limits: LimitFlags,
+    #[command(flatten)]
+    progress: ProgressFlags,
     /// Session store: a file, or memory [default: a file in your data directory]
     #[arg(long, value_name = "PATH", global = true)]
     store: Option<String>,
@@ -130,6 +134,9 @@ pub struct Cli {
     eof_grace: Option<f64>,
     #[arg(skip)]
     host: Option<run::HostDescriptor>,
+    /// The terminal behind stderr, if there is one.
+    #[arg(skip)]
+    terminal: Option<ProgressTerminal>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -209,7 +216,7 @@ enum OutputFormat {
     Text,
     /// Print one JSON object at the end
     Json,
-    /// Print one JSON object per update and one at the end
+    /// Print one JSON object at the start, one per update and one at the end
     StreamJson,
 }
 
@@ -223,6 +230,11 @@ impl Cli {
             hints::exit(Self::command().error(ErrorKind::ArgumentConflict, message), arguments);
         }
         cli
+    }
+
+    /// Shows progress and colours on this terminal, as far as its user's environment wants them.
+    pub fn show_progress_on(&mut self, terminal: ProgressTerminal) {
+        self.terminal = Some(terminal);
     }
 
     /// Returns true if the process may speak with a client.
@@ -397,10 +409,13 @@ async fn prompt_or_serve(
             } else if input_kind == InputKind::Terminal {
                 HeadlessPrompt { typed: text, piped: None }
             } else {
-                HeadlessPrompt { typed: text, piped: read_piped(input, &mut errors, &stop).await? }
+                let errors: &mut dyn Write =
+                    if cli.progress.is_quiet() { &mut std::io::sink() } else { &mut errors };
+                HeadlessPrompt { typed: text, piped: read_piped(input, errors, &stop).await? }
             };
             let which = Which::take(&mut cli);
-            let run = PromptRun { prompt, which, output_format, limits: cli.limits };
+            let progress = Progress { terminal: cli.terminal, verbosity: cli.progress.verbosity() };
+            let run = PromptRun { prompt, which, output_format, limits: cli.limits, progress };
             prompt::run(run, config, output, errors, stop).await
         }
         None if input_kind == InputKind::Terminal => {
@@ -445,7 +460,7 @@ fn take_flags(cli: &mut Cli) -> Flags {
 /// Returns the text to append to the prompt.
 async fn read_piped(
     input: impl Read + Send + 'static,
-    errors: &mut impl Write,
+    errors: &mut dyn Write,
     stop: &CancellationToken,
 ) -> anyhow::Result<Option<String>> {
     match piped::read(input, piped::WAIT, stop).await.context("reading what is piped to stdin")? {

@@ -10,21 +10,29 @@ use tokio_util::sync::CancellationToken;
 
 use crate::acp::{AvailableCommand, ContentBlock, NewSessionRequest, SessionId, SessionModeId, StopReason};
 use crate::agent::Agent;
-use crate::budget::{self, BudgetUse, Figure, Period};
+use crate::budget::{self, BudgetLimits, BudgetUse, Figure, Period};
 use crate::client::{ClientEnd, ClientError, ClientRequest, Outgoing};
 use crate::mode::definition::near;
 use crate::model::catalog::REMEDY;
 use crate::session::{EndReason, LastTurn, PromptEnd, PromptOptions, SessionHandle, SessionSnapshot};
 use crate::text;
+use colors::Meaning;
 use denials::Denials;
-use report::TokenCount;
+use report::{RunStart, StreamLine, TokenCount};
+use screen::Screen;
 use view::View;
 
-pub use report::print_failure;
+pub use report::{print_failure, result_schema, stream_schema};
+pub use screen::{ProgressTerminal, Verbosity};
 pub use view::{HeadlessFormat, printable};
 
+mod call_content;
+mod colors;
 mod denials;
+mod details;
+mod live_line;
 mod report;
+mod screen;
 mod view;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +72,11 @@ pub struct HeadlessJob<'a> {
     pub prompt: HeadlessPrompt,
     pub format: HeadlessFormat,
     pub limits: HeadlessLimits,
+    /// All budgets of the session: the options, and those of the settings.
+    pub budgets: BudgetLimits,
+    /// `None` if the progress does not go to a terminal.
+    pub terminal: Option<ProgressTerminal>,
+    pub verbosity: Verbosity,
     /// Session to continue; `None` starts a new one.
     pub session: Option<StoredTarget>,
     /// True if the user named a model for this run, which answers if that of the mode cannot be used.
@@ -106,44 +119,24 @@ pub async fn run(
     progress: &mut impl Write,
     stop: CancellationToken,
 ) -> anyhow::Result<HeadlessOutcome> {
-    let id = session(agent, &job).await?;
+    let start = Instant::now();
+    let mut screen = Screen::new(output, progress, job.terminal, job.verbosity);
+    let id = screen.during("opening the session", start, session(agent, &job)).await??;
     let handle = agent.session(&id)?;
     let open = handle.snapshot().await?;
     if let Some(error) = misspelt(&job.prompt.typed, &handle.commands().await?) {
         agent.close().await;
         bail!(error);
     }
-    let mode = open.modes.current_mode_id.to_string();
     let folder =
         if job.session.is_some() { format!(" in {}", handle.cwd().display()) } else { String::new() };
     let limit = open.limited_to.as_ref().map(|(limit, why)| format!(", limited to {limit} {why}"));
     let limit = limit.unwrap_or_default();
-    writeln!(progress, "modegate: {mode} mode{limit}, session {id}{folder}")?;
-    let mut view = View {
-        output,
-        progress,
-        format: job.format,
-        session: id.to_string(),
-        mode,
-        limited_to: open.limited_to.as_ref().map(|(limit, _)| limit.clone()),
-        denials: Denials::default(),
-        notices: Vec::new(),
-        printed: 0,
-        is_command: job.prompt.typed.trim_start().starts_with('/'),
-        calls: HashMap::new(),
-        last_call: None,
-        text: String::new(),
-        answered: false,
-        model: open.model.as_ref().map(ToString::to_string),
-        warning: None,
-        message: None,
-        message_start: 0,
-        plan: None,
-        tokens: TokenCount::default(),
-        exceeded: None,
-        cost: None,
-        start: Instant::now(),
-    };
+    let mut view = new_view(screen, &id, &open, &job);
+    view.screen.note(format!("modegate: {}{limit}, session {id}{folder}", view.shown_mode()))?;
+    if job.format == HeadlessFormat::StreamJson {
+        view.line(&StreamLine::Init(RunStart::new(&id, handle.cwd(), &open, &job)))?;
+    }
     let refused = match model_warning(&open, &view.mode, job.has_chosen_model) {
         Ok(warning) => {
             view.warning = warning;
@@ -156,11 +149,12 @@ pub async fn run(
     if let Some((outcome, error)) = refused {
         view.finish(None, Some(&error), &LastTurn::default())?;
         agent.close().await;
-        writeln!(view.progress, "modegate: {error}")?;
+        view.screen.report(format!("{} {error}", failed(&view)))?;
         return Ok(outcome);
     }
     if let Some(warning) = &view.warning {
-        writeln!(view.progress, "modegate: {warning}")?;
+        let name = view.screen.colors().paint(Meaning::Warning, "modegate:");
+        view.screen.note(format!("{name} {warning}"))?;
     }
     let stopped = turn(&handle, &mut end, job.prompt, &mut view, &stop).await?;
     let (ended, head, command) = match stopped {
@@ -185,16 +179,53 @@ pub async fn run(
     agent.close().await;
     if let Some(head) = head {
         // Kept elsewhere, the head reveals a truncated log.
-        writeln!(view.progress, "modegate: head of the audit log {}", head.hash)?;
+        view.screen.note(format!("modegate: head of the audit log {}", head.hash))?;
     }
     // The answer of a slash command that failed is printed already.
     if let Some(error) = error.filter(|_| has_failed != Some(true)) {
-        writeln!(view.progress, "modegate: {error}")?;
+        if outcome == HeadlessOutcome::Denied {
+            view.repeat_denials()?;
+        }
+        view.screen.report(format!("{} {error}", failed(&view)))?;
     }
     if outcome == HeadlessOutcome::Interrupted && (job.is_stored)() {
-        writeln!(view.progress, "modegate: continue with `modegate --resume {id} -p …`")?;
+        view.screen.note(format!("modegate: continue with `modegate --resume {id} -p …`"))?;
     }
     Ok(outcome)
+}
+
+fn new_view<'a, O: Write, P: Write>(
+    screen: Screen<'a, O, P>,
+    id: &SessionId,
+    open: &SessionSnapshot,
+    job: &HeadlessJob<'_>,
+) -> View<'a, O, P> {
+    View {
+        screen,
+        format: job.format,
+        session: id.to_string(),
+        mode: open.modes.current_mode_id.to_string(),
+        permits: open.permits.clone(),
+        limited_to: open.limited_to.as_ref().map(|(limit, _)| limit.clone()),
+        denials: Denials::default(),
+        notices: Vec::new(),
+        printed: 0,
+        is_command: job.prompt.typed.trim_start().starts_with('/'),
+        calls: HashMap::new(),
+        call_count: 0,
+        last_call: None,
+        text: String::new(),
+        answered: false,
+        model: open.model.as_ref().map(ToString::to_string),
+        warning: None,
+        message: None,
+        message_start: 0,
+        plan: None,
+        tokens: TokenCount::default(),
+        exceeded: None,
+        cost: None,
+        start: Instant::now(),
+    }
 }
 
 /// Returns the error about a slash command that does not exist, and that resembles one.
@@ -212,6 +243,11 @@ fn misspelt(typed: &str, commands: &[AvailableCommand]) -> Option<String> {
          with another word",
         names.join(", ")
     ))
+}
+
+/// The start of a line that says why a run failed.
+fn failed<O: Write, P: Write>(view: &View<'_, O, P>) -> String {
+    view.screen.colors().paint(Meaning::Failed, "modegate:")
 }
 
 /// A run fails if it, or a change that it made, is not recorded.
@@ -283,8 +319,15 @@ async fn turn<O: Write, P: Write>(
     loop {
         tokio::select! {
             biased;
-            Some(message) = end.recv() => take(view, message, handle).await?,
-            stopped = &mut turn => return Ok(stopped.map_err(|error| error.to_string())),
+            Some(message) = end.recv() => {
+                take(view, message, handle).await?;
+                view.draw()?;
+            }
+            stopped = &mut turn => {
+                view.screen.erase()?;
+                return Ok(stopped.map_err(|error| error.to_string()));
+            }
+            () = view.screen.next_frame() => view.draw()?,
         }
     }
 }

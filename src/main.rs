@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use modegate::cli::{self, Cli, CliStart, CliStreams, InputKind, UsageError};
 use modegate::config::environment::{self, Environment};
+use modegate::headless::ProgressTerminal;
 use modegate::platform::{self, files};
 use modegate::process;
 use modegate::telemetry::{self, LevelFilter};
@@ -34,7 +35,7 @@ fn main() -> ExitCode {
     if let Some(code) = process::begin(arguments.get(1).cloned(), &io::stdin(), &io::stdout()) {
         return code;
     }
-    let cli = match Cli::begin(arguments, &io::stdin(), &io::stdout()) {
+    let mut cli = match Cli::begin(arguments, &io::stdin(), &io::stdout()) {
         CliStart::Continue(cli) => *cli,
         CliStart::Ended(code) => return code,
     };
@@ -43,6 +44,15 @@ fn main() -> ExitCode {
     // A client may keep a log; other users read the messages of the command itself.
     let default_level = if cli.may_serve() { LevelFilter::WARN } else { LevelFilter::ERROR };
     let _log = telemetry::start(environment.log_level.as_deref(), default_level);
+    if io::stderr().is_terminal() {
+        let (has_no_color, is_capable) = (environment.has_no_color, environment.has_capable_terminal);
+        cli.show_progress_on(ProgressTerminal {
+            width: || platform::terminal_width(&io::stderr()),
+            is_capable,
+            shows_answer: io::stdout().is_terminal(),
+            has_colors: is_capable && !has_no_color,
+        });
+    }
     let streams = CliStreams {
         input: io::stdin(),
         input_kind: input_kind(),

@@ -35,7 +35,7 @@ pub use handle::{ChangeSoFar, Closed, DiffKind, LastTurn, PromptOptions, Session
 pub use mode::ancestry::Ancestry;
 pub use mode::effect::{HEAD_META, ModeEffect, head_meta, valid_modes};
 pub use prompt_end::{CommandEnd, EndReason, PromptEnd};
-pub use session_snapshot::SessionSnapshot;
+pub use session_snapshot::{ModePermits, SessionSnapshot};
 pub use spending::TurnSpent;
 pub use subagent::subagents::IDLE_TIMEOUT;
 pub use trace::{Traced, TracedParts};

@@ -69,7 +69,7 @@ def summary(result, code):
             "tokens": f"{usage.get('inputTokens', 0)} in, {usage.get('outputTokens', 0)} out",
             "cost": f"{cost['amount']} {cost['currency']}" if cost else None,
             "changed files": ", ".join(f"`{name}`" for name in result.get("changedFiles") or []),
-            "denied": ", ".join(result.get("denied") or []),
+            "denied": ", ".join(call["title"] for call in result.get("denied") or []),
             "failed checks": ", ".join(map(str, result.get("failedChecks") or []))}
     lines += [f"| {name} | {cell(value)} |" for name, value in rows.items() if value]
     return shortened("\n".join(lines) + "\n")

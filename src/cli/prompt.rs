@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio_util::sync::CancellationToken;
 
-use super::{Cli, InputKind, LimitFlags, OutputFormat, UsageError, from_plan, sessions};
+use super::{Cli, InputKind, LimitFlags, OutputFormat, UsageError, from_plan, progress, sessions};
 use crate::agent::Agent;
 use crate::budget::{self, Budgets, Figure, Period};
 use crate::client;
@@ -60,6 +60,7 @@ pub(super) fn prepare(
         None if !cli.limits.is_empty() => {
             "--max-steps, --max-tokens, --max-cost, --timeout and --require-checks are for -p"
         }
+        None if cli.progress.is_given() => "--quiet and --verbose are for -p",
         None if cli.resume_latest || cli.resume.is_some() => {
             "--continue and --resume are for -p; in an editor, open the session there"
         }
@@ -115,6 +116,7 @@ pub(super) struct PromptRun {
     pub which: Which,
     pub output_format: OutputFormat,
     pub limits: LimitFlags,
+    pub progress: progress::Progress,
 }
 
 pub(super) async fn run<O: Write, E: Write>(
@@ -130,7 +132,7 @@ pub(super) async fn run<O: Write, E: Write>(
 }
 
 async fn run_prompt<O: Write, E: Write>(
-    PromptRun { prompt, which, output_format, limits }: PromptRun,
+    PromptRun { prompt, which, output_format, limits, progress }: PromptRun,
     config: Config,
     output: &mut O,
     mut errors: E,
@@ -145,6 +147,7 @@ async fn run_prompt<O: Write, E: Write>(
     context.server_timeout = context.server_timeout.map(|_| HEADLESS_SERVER_TIMEOUT);
     context.max_steps = limits.max_steps;
     context.budgets = Arc::new(with_flags(&context.budgets, limits));
+    let budgets = context.budgets.limits;
     context.ends_with_turn = true;
     context.requires_checks = requires_checks;
     context.tools = context.tools.without_questions();
@@ -172,6 +175,9 @@ async fn run_prompt<O: Write, E: Write>(
         prompt,
         format,
         limits,
+        budgets,
+        terminal: progress.terminal,
+        verbosity: progress.verbosity,
         session,
         has_chosen_model,
         needs_checks,

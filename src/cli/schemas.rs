@@ -11,6 +11,7 @@ use super::audit::AuditOutput;
 use super::mode::remote::RunningProgram;
 use super::sessions::output::{SessionDetails, SessionOutput};
 use crate::config::user_file::UserFile;
+use crate::headless;
 use crate::managed_policy::ManagedPolicy;
 use crate::managed_policy::explain::{PolicyDecision, PolicyOutput};
 use crate::policy::ModeFile;
@@ -27,8 +28,10 @@ const SCHEMAS: &[NamedSchema] = &[
     ("policy", "the file policy.yaml of an administrator", || schema_for!(ManagedPolicy)),
     ("policy-explain", "output of `modegate policy explain --json`", || schema_for!(PolicyDecision)),
     ("policy-show", "output of `modegate policy show --json`", || schema_for!(PolicyOutput)),
+    ("result", "output of `modegate --output json -p TEXT`", headless::result_schema),
     ("session", "output of `modegate sessions show ID --json`", || schema_for!(SessionDetails)),
     ("sessions", "a line of `modegate sessions list --json`", || schema_for!(SessionOutput)),
+    ("stream", "a line of `modegate --output stream-json -p TEXT`", headless::stream_schema),
 ];
 
 #[derive(Debug, clap::Args)]

@@ -49,6 +49,10 @@ pub struct Environment {
     pub model: Option<String>,
     pub small_model: Option<String>,
     pub log_level: Option<String>,
+    /// True if `NO_COLOR` is set and not empty.
+    pub has_no_color: bool,
+    /// True if `TERM` names a terminal that can erase a line.
+    pub has_capable_terminal: bool,
     pub config_folder: Option<PathBuf>,
     pub data_folder: Option<PathBuf>,
     /// Ignored, because it is not an absolute path.
@@ -104,6 +108,9 @@ impl Environment {
             model: read_variable("MODEGATE_MODEL"),
             small_model: read_variable("MODEGATE_SMALL_MODEL"),
             log_level: read_variable("MODEGATE_LOG"),
+            has_no_color: std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()),
+            has_capable_terminal: std::env::var_os("TERM")
+                .is_some_and(|name| !name.is_empty() && name != "dumb"),
             config_folder,
             data_folder,
             keys,

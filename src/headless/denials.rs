@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::report::DeniedCall;
 use crate::acp::{ToolCallLocation, ToolKind};
 
 /// The effect that a call attempts.
@@ -56,25 +57,30 @@ fn file_name(path: &Path) -> Option<String> {
 #[derive(Debug, Default)]
 pub(super) struct Denials {
     /// All denied calls, for the report.
-    titles: Vec<String>,
-    /// Denials that no later call made good.
-    left: Vec<AttemptedCall>,
+    all: Vec<DeniedCall>,
+    /// Denials that no later call made good, with their places in `all`.
+    left: Vec<(usize, AttemptedCall)>,
 }
 
 impl Denials {
-    pub(super) fn deny(&mut self, attempt: AttemptedCall) {
-        self.titles.push(attempt.title.clone());
+    pub(super) fn deny(&mut self, attempt: AttemptedCall, call: DeniedCall) {
         if !attempt.is_check {
-            self.left.push(attempt);
+            self.left.push((self.all.len(), attempt));
         }
+        self.all.push(call);
     }
 
     pub(super) fn completed(&mut self, attempt: &AttemptedCall) {
-        self.left.retain(|denied| !attempt.makes_good(denied));
+        self.left.retain(|(_, denied)| !attempt.makes_good(denied));
     }
 
-    pub(super) fn titles(&self) -> &[String] {
-        &self.titles
+    pub(super) fn all(&self) -> &[DeniedCall] {
+        &self.all
+    }
+
+    /// The denials that no later call made good.
+    pub(super) fn unresolved(&self) -> impl Iterator<Item = &DeniedCall> {
+        self.left.iter().map(|(index, _)| &self.all[*index])
     }
 
     pub(super) fn left(&self) -> usize {
@@ -86,6 +92,11 @@ impl Denials {
 mod tests {
     use super::*;
 
+    fn call_of(attempt: &AttemptedCall) -> DeniedCall {
+        let (rule, reason, call_id) = (String::new(), String::new(), String::new());
+        DeniedCall { title: attempt.title.clone(), tool: None, rule, reason, call_id }
+    }
+
     #[test]
     fn last_attempt_at_a_file_counts() {
         let attempt = |title: &str, kind: ToolKind, path: &str| {
@@ -96,9 +107,9 @@ mod tests {
         let check = |denied: AttemptedCall, then: AttemptedCall, left: usize| {
             let text = format!("{denied:?} {then:?}");
             let mut denials = Denials::default();
-            denials.deny(denied);
+            denials.deny(denied.clone(), call_of(&denied));
             denials.completed(&then);
-            assert_eq!((denials.titles().len(), denials.left()), (1, left), "{text}");
+            assert_eq!((denials.all().len(), denials.left()), (1, left), "{text}");
         };
         let read = |path: &str| attempt("Read", ToolKind::Read, path);
         let edit = |path: &str| attempt("Edit", ToolKind::Edit, path);

@@ -1,17 +1,168 @@
-//! The JSON object at the end of a headless run.
+//! The JSON lines of a headless run, and their schemas: the same types write the lines and describe them.
 
 use std::io::{self, Write};
 
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema, json_schema};
 use serde::Serialize;
 
-use crate::acp::{Cost, StopReason, UsageUpdate};
+use super::HeadlessJob;
+use crate::acp::{Cost, SessionId, StopReason, Update, UsageUpdate};
 use crate::budget::{self, BudgetUse, Figure, Period};
 use crate::conversation::acp_updates::TOKENS_META;
-use crate::session::TurnSpent;
+use crate::model::ModelId;
+use crate::session::{SessionSnapshot, TurnSpent};
+
+/// A line of `--output stream-json`.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+#[allow(clippy::large_enum_variant, reason = "made for one line")]
+pub(super) enum StreamLine<'a> {
+    Init(RunStart<'a>),
+    Update(UpdateLine<'a>),
+    Denied(DeniedLine<'a>),
+    Result(HeadlessReport<'a>),
+}
+
+/// The first line: the session as the run starts.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RunStart<'a> {
+    r#type: InitTag,
+    session_id: &'a str,
+    mode: &'a str,
+    /// Mode that limits the session, if its own mode would allow more.
+    limited_to: Option<&'a str>,
+    /// `null` if an external agent answers.
+    model: Option<&'a str>,
+    cwd: String,
+    /// Names of the tools that the mode offers. Empty for an external agent.
+    tools: &'a [String],
+    limits: RunLimits,
+    /// Version of Modegate.
+    version: &'static str,
+}
+
+/// The strictest limits of the turn, by options, settings and the mode.
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[allow(clippy::struct_field_names, reason = "the names in the JSON line")]
+struct RunLimits {
+    max_steps: Option<u32>,
+    max_tokens: Option<u64>,
+    max_cost_usd: Option<f64>,
+    timeout_ms: Option<u64>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct UpdateLine<'a> {
+    r#type: UpdateTag,
+    /// A session update of ACP version 1.
+    #[schemars(schema_with = "acp_update")]
+    update: &'a Update,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct DeniedLine<'a> {
+    r#type: DeniedTag,
+    #[serde(flatten)]
+    call: &'a DeniedCall,
+}
+
+/// A call that was denied.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct DeniedCall {
+    pub title: String,
+    /// `null` if an external agent does not name it.
+    pub tool: Option<String>,
+    /// What denied the call, such as `access`, or `no_user` if only a user could allow it.
+    pub rule: String,
+    /// The same for people.
+    pub reason: String,
+    pub call_id: String,
+}
+
+#[derive(Debug, Clone, Copy, Default, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum InitTag {
+    #[default]
+    Init,
+}
+
+#[derive(Debug, Clone, Copy, Default, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum UpdateTag {
+    #[default]
+    Update,
+}
+
+#[derive(Debug, Clone, Copy, Default, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum DeniedTag {
+    #[default]
+    Denied,
+}
+
+#[derive(Debug, Clone, Copy, Default, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ResultTag {
+    #[default]
+    Result,
+}
+
+fn acp_update(_: &mut schemars::SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "properties": { "sessionUpdate": { "type": "string" } },
+        "required": ["sessionUpdate"],
+        "additionalProperties": true,
+    })
+}
+
+impl<'a> RunStart<'a> {
+    pub(super) fn new(
+        session: &'a SessionId,
+        cwd: &std::path::Path,
+        open: &'a SessionSnapshot,
+        job: &HeadlessJob<'_>,
+    ) -> Self {
+        let turn = |figure| job.budgets.get(Period::Turn, figure);
+        Self {
+            r#type: InitTag::Init,
+            session_id: &session.0,
+            mode: &open.modes.current_mode_id.0,
+            limited_to: open.limited_to.as_ref().map(|(limit, _)| limit.as_str()),
+            model: open.model.as_ref().map(ModelId::as_str),
+            cwd: cwd.display().to_string(),
+            tools: &open.tools,
+            limits: RunLimits {
+                // An external agent counts its own requests.
+                max_steps: open.model.as_ref().map(|_| open.max_steps),
+                max_tokens: turn(Figure::Tokens),
+                max_cost_usd: turn(Figure::Cost).map(budget::dollars),
+                timeout_ms: turn(Figure::Time),
+            },
+            version: env!("MODEGATE_VERSION"),
+        }
+    }
+}
+
+impl<'a> From<&'a Update> for StreamLine<'a> {
+    fn from(update: &'a Update) -> Self {
+        Self::Update(UpdateLine { r#type: UpdateTag::Update, update })
+    }
+}
+
+impl<'a> From<&'a DeniedCall> for StreamLine<'a> {
+    fn from(call: &'a DeniedCall) -> Self {
+        Self::Denied(DeniedLine { r#type: DeniedTag::Denied, call })
+    }
+}
 
 /// Tokens of all model requests of the run, apart from those of sub-agents. `input_tokens` includes the
 /// cached ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[allow(clippy::struct_field_names, reason = "the names in the JSON result")]
 pub(super) struct TokenCount {
@@ -22,19 +173,31 @@ pub(super) struct TokenCount {
 }
 
 impl TokenCount {
-    pub(super) fn add(&mut self, update: &UsageUpdate) {
+    /// Returns the tokens of this request alone.
+    pub(super) fn add(&mut self, update: &UsageUpdate) -> Self {
         // An external agent reports none.
         let tokens = update.meta.as_ref().and_then(|meta| meta.get(TOKENS_META));
         let count = |name: &str| tokens.and_then(|tokens| tokens[name].as_u64()).unwrap_or_default();
-        self.input_tokens += count("input");
-        self.cache_read_tokens += count("cacheRead");
-        self.cache_write_tokens += count("cacheWrite");
-        self.output_tokens += count("output");
+        let of_request = Self {
+            input_tokens: count("input"),
+            cache_read_tokens: count("cacheRead"),
+            cache_write_tokens: count("cacheWrite"),
+            output_tokens: count("output"),
+        };
+        self.input_tokens += of_request.input_tokens;
+        self.cache_read_tokens += of_request.cache_read_tokens;
+        self.cache_write_tokens += of_request.cache_write_tokens;
+        self.output_tokens += of_request.output_tokens;
+        of_request
+    }
+
+    pub(super) fn sum(self) -> u64 {
+        self.input_tokens + self.output_tokens
     }
 }
 
 /// The amounts that the turn has spent, with its sub-agents and summaries.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[derive(Debug, Clone, Copy, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ReportedBudget {
     pub tokens: u64,
@@ -44,7 +207,7 @@ pub(super) struct ReportedBudget {
     pub exceeded: Option<ExceededBudget>,
 }
 
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ExceededBudget {
     pub period: Period,
@@ -65,19 +228,36 @@ impl ReportedBudget {
     }
 }
 
-#[derive(Debug, Default, Serialize)]
+/// The cost of the session so far.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(super) struct ReportedCost {
+    amount: f64,
+    /// A currency's code, or a unit such as `credits`.
+    currency: String,
+}
+
+impl From<&Cost> for ReportedCost {
+    fn from(cost: &Cost) -> Self {
+        Self { amount: cost.amount, currency: cost.currency.clone() }
+    }
+}
+
+/// The last line of `--output stream-json`, and the only one of `--output json`.
+#[derive(Debug, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct HeadlessReport<'a> {
-    pub r#type: &'static str,
+    pub r#type: ResultTag,
     /// `None` if the run did not start.
     pub session_id: Option<&'a str>,
     pub mode: Option<&'a str>,
     pub limited_to: Option<&'a str>,
     pub model: Option<&'a str>,
     pub warning: Option<&'a str>,
+    /// A stop reason of ACP, or `null` after an error.
+    #[schemars(with = "Option<String>")]
     pub stop_reason: Option<StopReason>,
     pub error: Option<&'a str>,
-    pub denied: &'a [String],
+    pub denied: &'a [DeniedCall],
     pub notices: Vec<&'a str>,
     pub text: &'a str,
     pub last_message: &'a str,
@@ -88,7 +268,7 @@ pub(super) struct HeadlessReport<'a> {
     pub duration_ms: u64,
     pub usage: TokenCount,
     pub budget: ReportedBudget,
-    pub cost: Option<&'a Cost>,
+    pub cost: Option<ReportedCost>,
     pub failed_checks: &'a [String],
     pub changed_files: &'a [String],
     pub uncovered_changes: &'a [String],
@@ -96,7 +276,22 @@ pub(super) struct HeadlessReport<'a> {
 
 /// Prints the result of a run that did not start.
 pub fn print_failure(output: &mut impl Write, error: &str) -> io::Result<()> {
-    let report = HeadlessReport { r#type: "result", error: Some(error), ..HeadlessReport::default() };
+    let report = HeadlessReport { error: Some(error), ..HeadlessReport::default() };
     writeln!(output, "{}", serde_json::to_value(report)?)?;
     output.flush()
+}
+
+/// The schema of the result.
+pub fn result_schema() -> Schema {
+    schema_of::<HeadlessReport<'static>>()
+}
+
+/// The schema of a line of `--output stream-json`.
+pub fn stream_schema() -> Schema {
+    schema_of::<StreamLine<'static>>()
+}
+
+/// The schema of the written form, in which all members are required.
+fn schema_of<T: JsonSchema>() -> Schema {
+    SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>()
 }

@@ -4,19 +4,25 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::time::Instant;
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
+use super::call_content::{first_line, has_exit_code, last_line, text_of};
+use super::colors::Meaning;
 use super::denials::{AttemptedCall, Denials};
-use super::report::{HeadlessReport, ReportedBudget, TokenCount};
+use super::details;
+use super::live_line::{RunStatus, last_output};
+use super::report::{DeniedCall, HeadlessReport, ReportedBudget, ResultTag, StreamLine, TokenCount};
+use super::screen::Screen;
 use crate::acp::{
-    ContentBlock, Cost, MessageId, RequestPermissionRequest, SessionUpdate, StopReason, ToolCallContent,
-    ToolCallId, ToolCallStatus, ToolCallUpdate, ToolKind, Update,
+    ContentBlock, Cost, MessageId, RequestPermissionRequest, SessionUpdate, StopReason, ToolCall,
+    ToolCallContent, ToolCallId, ToolCallStatus, ToolCallUpdate, ToolKind, Update,
 };
 use crate::budget::BudgetUse;
 use crate::conversation::acp_updates::{CHECK_META, DENIED_META, NOTICE_META};
 use crate::conversation::open_calls::is_end;
 use crate::permission::{Address, AskReason, NO_USER};
-use crate::session::LastTurn;
+use crate::session::{LastTurn, ModePermits};
 use crate::text;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -24,36 +30,15 @@ pub enum HeadlessFormat {
     #[default]
     Text,
     Json,
-    /// A JSON object per update, then the object of [`Self::Json`].
+    /// A JSON object at the start, one per update, then the object of [`Self::Json`].
     StreamJson,
 }
+
+const NEEDS_USER: &str = "needs permission, and a headless run has no user to ask";
 
 /// Removes control characters, which a terminal would obey: output quotes files and prompts.
 pub fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
-}
-
-fn first_line(content: Option<&[ToolCallContent]>) -> String {
-    let text = content.into_iter().flatten().find_map(|content| match content {
-        ToolCallContent::Content(content) => match &content.content {
-            ContentBlock::Text(text) => Some(text::first_line(&text.text)).filter(|line| !line.is_empty()),
-            _ => None,
-        },
-        _ => None,
-    });
-    printable(text.unwrap_or_default())
-}
-
-/// How a command ended: the last line of its result, such as `[Exit status 1.]`, without the brackets.
-fn last_line(content: Option<&[ToolCallContent]>) -> Option<String> {
-    let ToolCallContent::Content(content) = content?.last()? else { return None };
-    let ContentBlock::Text(text) = &content.content else { return None };
-    let end = text.text.lines().last()?.strip_prefix('[')?.strip_suffix(']')?;
-    Some(printable(end))
-}
-
-fn has_exit_code(update: &ToolCallUpdate) -> bool {
-    update.fields.raw_output.as_ref().is_some_and(|output| output.get("exitCode").is_some())
 }
 
 /// What the user can do about a call that needs permission.
@@ -83,15 +68,22 @@ fn hint(reason: Option<&AskReason>, kind: Option<ToolKind>) -> String {
 #[derive(Debug, Default)]
 pub(super) struct DisplayedCall {
     attempt: AttemptedCall,
+    /// `None` if an external agent does not name it.
+    tool: Option<String>,
     is_command: bool,
+    /// Position among the calls of the run.
+    number: usize,
+    /// Last line of the output so far.
+    output: String,
 }
 
-pub(super) struct View<'a, O, P> {
-    pub(super) output: &'a mut O,
-    pub(super) progress: &'a mut P,
+pub(super) struct View<'a, O: Write, P: Write> {
+    pub(super) screen: Screen<'a, O, P>,
     pub(super) format: HeadlessFormat,
     pub(super) session: String,
     pub(super) mode: String,
+    /// What each mode permits.
+    pub(super) permits: Vec<(String, ModePermits)>,
     /// Mode that limits the session, if its own mode would allow more.
     pub(super) limited_to: Option<String>,
     pub(super) denials: Denials,
@@ -103,6 +95,8 @@ pub(super) struct View<'a, O, P> {
     pub(super) is_command: bool,
     /// Calls that have not ended.
     pub(super) calls: HashMap<ToolCallId, DisplayedCall>,
+    /// Number of the calls so far.
+    pub(super) call_count: usize,
     /// The call whose lines were printed last.
     pub(super) last_call: Option<ToolCallId>,
     pub(super) text: String,
@@ -126,7 +120,7 @@ pub(super) struct View<'a, O, P> {
 impl<O: Write, P: Write> View<'_, O, P> {
     pub(super) fn update(&mut self, update: &Update) -> io::Result<()> {
         if self.format == HeadlessFormat::StreamJson {
-            self.line(&json!({ "type": "update", "update": update }))?;
+            self.line(&StreamLine::from(update))?;
         }
         let update = match update {
             Update::Schema(update) => update,
@@ -153,27 +147,16 @@ impl<O: Write, P: Write> View<'_, O, P> {
                     self.separate()?;
                 }
                 self.print(&text.text)?;
-                self.output.flush()
+                self.screen.flush()
             }
+            // The live line may take over from the text before the thoughts.
+            SessionUpdate::AgentThoughtChunk(_) => self.screen.end_line(),
             SessionUpdate::UsageUpdate(usage) => {
-                self.tokens.add(usage);
+                let of_request = self.tokens.add(usage);
                 self.cost = usage.cost.clone().or(self.cost.take());
-                Ok(())
+                self.detail(details::tokens(of_request))
             }
-            SessionUpdate::ToolCall(call) => {
-                let is_check = call.meta.as_ref().is_some_and(|meta| meta.contains_key(CHECK_META));
-                // Text before a call is not the answer. Checks come behind it.
-                self.answered &= is_check;
-                let mut attempt = AttemptedCall::new(&call.title, call.kind, &call.locations);
-                attempt.is_check = is_check;
-                let open = DisplayedCall { attempt, is_command: call.kind == ToolKind::Execute };
-                self.calls.insert(call.tool_call_id.clone(), open);
-                // A call without its arguments has no final title.
-                if call.raw_input.is_none() {
-                    return Ok(());
-                }
-                self.print_heading(&call.tool_call_id, &call.title)
-            }
+            SessionUpdate::ToolCall(call) => self.announced(call),
             SessionUpdate::ToolCallUpdate(update)
                 if update.fields.title.is_some() && !update.fields.status.is_some_and(is_end) =>
             {
@@ -181,48 +164,90 @@ impl<O: Write, P: Write> View<'_, O, P> {
                 let attempt = &mut self.calls.entry(update.tool_call_id.clone()).or_default().attempt;
                 attempt.title.clone_from(&title);
                 attempt.locate(update.fields.locations.as_deref().unwrap_or_default());
-                self.print_heading(&update.tool_call_id, &title)
+                self.print_heading(&update.tool_call_id, &title)?;
+                self.detail(details::arguments(update.fields.raw_input.as_ref()))
             }
             SessionUpdate::ToolCallUpdate(update)
                 if update.fields.status == Some(ToolCallStatus::Failed) && !has_exit_code(update) =>
             {
-                let call = self.calls.remove(&update.tool_call_id).unwrap_or_default().attempt;
-                let rule = update.meta.as_ref().and_then(|meta| meta.get(DENIED_META));
-                if rule.and_then(Value::as_str) == Some(NO_USER) {
-                    // Reported with the permission request.
-                    return Ok(());
-                }
-                // A tool that does not exist is the model's mistake, not a denial.
-                let Some(rule) = rule.filter(|rule| *rule != "unknown_tool") else {
-                    let reason = first_line(update.fields.content.as_deref());
-                    return self.print_result(
-                        &update.tool_call_id,
-                        &call.title,
-                        &format!("failed: {reason}"),
-                    );
-                };
-                // The first sentence names the mode, limit or rule.
-                let message = first_line(update.fields.content.as_deref());
-                let message = message.strip_prefix("Denied: ").unwrap_or(&message);
-                let first = text::first_sentence(message);
-                let rule = rule.as_str().unwrap_or_default();
-                let line = format!("denied: {} ({rule})", first.trim_end_matches('.'));
-                self.print_result(&update.tool_call_id, &call.title, &line)?;
-                self.denials.deny(call);
-                Ok(())
+                self.failed(update)
             }
             SessionUpdate::ToolCallUpdate(update) if update.fields.status.is_some_and(is_end) => {
                 self.completed(update)
+            }
+            SessionUpdate::ToolCallUpdate(update) if update.fields.content.is_some() => {
+                if let Some(call) = self.calls.get_mut(&update.tool_call_id) {
+                    call.output = last_output(&text_of(update.fields.content.as_deref()));
+                }
+                Ok(())
             }
             // Other updates are for editors.
             _ => Ok(()),
         }
     }
 
+    fn announced(&mut self, call: &ToolCall) -> io::Result<()> {
+        let is_check = call.meta.as_ref().is_some_and(|meta| meta.contains_key(CHECK_META));
+        // Text before a call is not the answer. Checks come behind it.
+        self.answered &= is_check;
+        let mut attempt = AttemptedCall::new(&call.title, call.kind, &call.locations);
+        attempt.is_check = is_check;
+        self.call_count += 1;
+        let open = DisplayedCall {
+            attempt,
+            tool: call.name.clone(),
+            is_command: call.kind == ToolKind::Execute,
+            number: self.call_count,
+            output: String::new(),
+        };
+        self.calls.insert(call.tool_call_id.clone(), open);
+        // A call without its arguments has no final title.
+        if call.raw_input.is_none() {
+            return self.screen.end_line();
+        }
+        self.print_heading(&call.tool_call_id, &call.title)?;
+        self.detail(details::arguments(call.raw_input.as_ref()))
+    }
+
+    /// A call that failed or was denied.
+    fn failed(&mut self, update: &ToolCallUpdate) -> io::Result<()> {
+        let DisplayedCall { attempt: call, tool, .. } =
+            self.calls.remove(&update.tool_call_id).unwrap_or_default();
+        let rule = update.meta.as_ref().and_then(|meta| meta.get(DENIED_META));
+        if rule.and_then(Value::as_str) == Some(NO_USER) {
+            // Reported with the permission request.
+            return Ok(());
+        }
+        // A tool that does not exist is the model's mistake, not a denial.
+        let Some(rule) = rule.filter(|rule| *rule != "unknown_tool") else {
+            let reason = first_line(update.fields.content.as_deref());
+            let line = format!("{} {reason}", self.screen.colors().paint(Meaning::Failed, "failed:"));
+            return self.print_result(&update.tool_call_id, &call.title, &line);
+        };
+        // The first sentence names the mode, limit or rule.
+        let message = first_line(update.fields.content.as_deref());
+        let message = message.strip_prefix("Denied: ").unwrap_or(&message);
+        let first = text::first_sentence(message);
+        let rule = rule.as_str().unwrap_or_default();
+        let reason = first.trim_end_matches('.');
+        let line = format!("{} {reason} ({rule})", self.screen.colors().paint(Meaning::Denied, "denied:"));
+        self.print_result(&update.tool_call_id, &call.title, &line)?;
+        let (title, rule, reason) = (call.title.clone(), rule.to_owned(), reason.to_owned());
+        let call_id = update.tool_call_id.to_string();
+        self.record_denial(call, DeniedCall { title, tool, rule, reason, call_id })
+    }
+
     fn completed(&mut self, update: &ToolCallUpdate) -> io::Result<()> {
         let call = self.calls.remove(&update.tool_call_id).unwrap_or_default();
         self.denials.completed(&call.attempt);
-        match last_line(update.fields.content.as_deref()) {
+        let content = update.fields.content.as_deref();
+        if self.screen.is_verbose() {
+            for line in details::first_lines(&text_of(content)) {
+                let line = self.screen.colors().paint(Meaning::Detail, line);
+                self.print_result(&update.tool_call_id, &call.attempt.title, &line)?;
+            }
+        }
+        match last_line(content) {
             Some(end) if call.is_command => {
                 self.print_result(&update.tool_call_id, &call.attempt.title, &end)
             }
@@ -243,7 +268,7 @@ impl<O: Write, P: Write> View<'_, O, P> {
 
     fn print_heading(&mut self, call: &ToolCallId, title: &str) -> io::Result<()> {
         self.last_call = Some(call.clone());
-        writeln!(self.progress, "· {}", text::visible_line(title))
+        self.screen.note(format!("· {}", text::visible_line(title)))
     }
 
     /// Repeats the heading of the call if lines of another call stand below it.
@@ -251,12 +276,13 @@ impl<O: Write, P: Write> View<'_, O, P> {
         if self.last_call.as_ref() != Some(call) {
             self.print_heading(call, title)?;
         }
-        writeln!(self.progress, "  {line}")
+        self.screen.note(format!("  {line}"))
     }
 
     fn print_notices(&mut self) -> io::Result<()> {
         for (_, text) in &self.notices[self.printed..] {
-            writeln!(self.progress, "modegate: {text}")?;
+            self.screen
+                .note(format!("{} {text}", self.screen.colors().paint(Meaning::Warning, "modegate:")))?;
         }
         self.printed = self.notices.len();
         Ok(())
@@ -289,7 +315,7 @@ impl<O: Write, P: Write> View<'_, O, P> {
     fn print(&mut self, text: &str) -> io::Result<()> {
         self.text.push_str(text);
         if self.format == HeadlessFormat::Text {
-            self.output.write_all(printable(text).as_bytes())?;
+            self.screen.answer(&printable(text))?;
         }
         Ok(())
     }
@@ -316,21 +342,72 @@ impl<O: Write, P: Write> View<'_, O, P> {
         }
         let title = request.tool_call.fields.title.clone().unwrap_or_default();
         self.last_call = Some(request.tool_call.tool_call_id.clone());
-        writeln!(
-            self.progress,
-            "denied: {}: needs permission, and a headless run has no user to ask",
-            text::visible_line(&title)
-        )?;
-        let hint = hint(reason, request.tool_call.fields.kind);
-        writeln!(self.progress, "        {}", printable(&hint))?;
-        if self.format == HeadlessFormat::StreamJson {
-            self.line(&json!({ "type": "denied", "title": title }))?;
-        }
+        let denied = self.screen.colors().paint(Meaning::Denied, "denied:");
+        self.screen.note(format!("{denied} {}: {NEEDS_USER}", text::visible_line(&title)))?;
+        let hint = printable(&hint(reason, request.tool_call.fields.kind));
+        self.screen.note(format!("        {hint}"))?;
         let shown = self.calls.get(&request.tool_call.tool_call_id);
-        let mut attempt = shown.map(|call| call.attempt.clone()).unwrap_or_default();
-        attempt.title = title;
-        self.denials.deny(attempt);
+        let (mut attempt, tool) =
+            shown.map(|call| (call.attempt.clone(), call.tool.clone())).unwrap_or_default();
+        attempt.title.clone_from(&title);
+        let (rule, reason) = (NO_USER.to_owned(), format!("{NEEDS_USER}; {hint}"));
+        let call_id = request.tool_call.tool_call_id.to_string();
+        self.record_denial(attempt, DeniedCall { title, tool, rule, reason, call_id })
+    }
+
+    fn record_denial(&mut self, attempt: AttemptedCall, call: DeniedCall) -> io::Result<()> {
+        if self.format == HeadlessFormat::StreamJson {
+            self.line(&StreamLine::from(&call))?;
+        }
+        self.denials.deny(attempt, call);
         Ok(())
+    }
+
+    /// Reports the denials that decide the exit code, which a quiet run has not printed.
+    pub(super) fn repeat_denials(&mut self) -> io::Result<()> {
+        if self.screen.is_quiet() {
+            let denied = self.screen.colors().paint(Meaning::Denied, "denied:");
+            for call in self.denials.unresolved() {
+                self.screen.report(format!(
+                    "{denied} {}: {}",
+                    text::visible_line(&call.title),
+                    call.reason
+                ))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints a line of `--verbose`.
+    fn detail(&mut self, line: Option<String>) -> io::Result<()> {
+        match line.filter(|_| self.screen.is_verbose()) {
+            Some(line) => {
+                self.screen.note(format!("  {}", self.screen.colors().paint(Meaning::Detail, line)))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Draws the live line, if it is due.
+    pub(super) fn draw(&mut self) -> io::Result<()> {
+        let current = self.calls.values().max_by_key(|call| call.number);
+        let activity = current.map_or("waiting for the model", |call| &call.attempt.title);
+        let status = RunStatus {
+            elapsed: self.start.elapsed(),
+            mode: &self.mode,
+            tokens: self.tokens.sum(),
+            activity,
+            others: self.calls.len().saturating_sub(1),
+            output: current.map_or("", |call| &call.output),
+        };
+        self.screen.draw(&status)
+    }
+
+    /// The name of the mode, in the colour of its permissions.
+    pub(super) fn shown_mode(&self) -> String {
+        let permits = self.permits.iter().find(|(mode, _)| *mode == self.mode);
+        let name = format!("{} mode", self.mode);
+        permits.map_or(name.clone(), |(_, permits)| self.screen.colors().paint(Meaning::Mode(*permits), name))
     }
 
     /// Prints a plan as the answer. No user can accept it, so the mode stays.
@@ -363,12 +440,12 @@ impl<O: Write, P: Write> View<'_, O, P> {
         match self.format {
             HeadlessFormat::Text if self.text.is_empty() || self.text.ends_with('\n') => Ok(()),
             HeadlessFormat::Text => {
-                self.output.write_all(b"\n")?;
-                self.output.flush()
+                self.screen.answer("\n")?;
+                self.screen.flush()
             }
             HeadlessFormat::Json | HeadlessFormat::StreamJson => {
-                let report = serde_json::to_value(HeadlessReport {
-                    r#type: "result",
+                let report = HeadlessReport {
+                    r#type: ResultTag::Result,
                     session_id: Some(&self.session),
                     mode: Some(&self.mode),
                     limited_to: self.limited_to.as_deref(),
@@ -376,7 +453,7 @@ impl<O: Write, P: Write> View<'_, O, P> {
                     warning: self.warning.as_deref(),
                     stop_reason: stop,
                     error,
-                    denied: self.denials.titles(),
+                    denied: self.denials.all(),
                     notices,
                     text: &self.text,
                     last_message: &self.text[self.message_start..],
@@ -386,18 +463,20 @@ impl<O: Write, P: Write> View<'_, O, P> {
                     duration_ms: self.start.elapsed().as_millis().try_into().unwrap_or(u64::MAX),
                     usage: self.tokens,
                     budget: ReportedBudget::new(&last_turn.spent, self.exceeded.as_ref()),
-                    cost: self.cost.as_ref(),
+                    cost: self.cost.as_ref().map(Into::into),
                     failed_checks,
                     changed_files,
                     uncovered_changes: uncovered,
-                })?;
+                };
+                let report = serde_json::to_value(StreamLine::Result(report))?;
                 self.line(&report)
             }
         }
     }
 
-    fn line(&mut self, value: &Value) -> io::Result<()> {
-        writeln!(self.output, "{value}")?;
-        self.output.flush()
+    /// Prints a JSON line.
+    pub(super) fn line(&mut self, value: &impl Serialize) -> io::Result<()> {
+        self.screen.answer(&format!("{}\n", serde_json::to_string(value)?))?;
+        self.screen.flush()
     }
 }

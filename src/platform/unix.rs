@@ -203,6 +203,19 @@ pub fn is_file(input: &impl AsFd) -> bool {
 /// Time that a program has to end after its terminal is gone.
 const HANG_UP_GRACE: Duration = Duration::from_secs(2);
 
+/// The columns of a terminal. `None` if they are unknown.
+#[cfg(target_os = "linux")]
+pub fn terminal_width(terminal: &impl AsFd) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(terminal).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
+/// Unknown elsewhere: rustix's `termios` is a dependency on Linux alone.
+#[cfg(not(target_os = "linux"))]
+pub fn terminal_width(_: &impl AsFd) -> Option<usize> {
+    None
+}
+
 /// If a program shares the terminal, it decides about the keys that interrupt and quit.
 pub async fn stop_requested(shares_terminal: bool) {
     let Ok(mut terminate) = signal(SignalKind::terminate()) else { return pending().await };

@@ -19,6 +19,11 @@ pub fn identity(path: &Path) -> io::Result<Identity> {
     std::fs::metadata(path).map(|_| Identity)
 }
 
+/// Unknown here.
+pub fn terminal_width<Terminal>(_: &Terminal) -> Option<usize> {
+    None
+}
+
 pub fn create_private_folders(path: &Path) -> io::Result<()> {
     std::fs::create_dir_all(path)
 }

@@ -20,4 +20,18 @@ pub struct SessionSnapshot {
     pub unusable_model: Option<String>,
     /// Mode that limits the session, and why, if the session's mode would allow more.
     pub limited_to: Option<(String, &'static str)>,
+    /// Names of the tools that the mode offers. Empty if an external agent answers.
+    pub tools: Vec<String>,
+    pub max_steps: u32,
+    /// What each mode permits in this session.
+    pub permits: Vec<(String, ModePermits)>,
+}
+
+/// Coarse classes of modes, by the changes that they permit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModePermits {
+    Reading,
+    /// Changes that the user allows one by one.
+    AskedChanges,
+    Changes,
 }

@@ -11,6 +11,8 @@ mod headless_ci;
 mod headless_endings;
 mod headless_modes;
 mod headless_progress;
+#[cfg(target_os = "linux")]
+mod headless_terminal;
 mod hints;
 mod modes;
 mod modes_import;

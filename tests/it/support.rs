@@ -5,6 +5,7 @@
 
 pub(crate) mod binary_client;
 pub(crate) mod editor_client;
+pub(crate) mod headless_output;
 pub(crate) mod over_version_2;
 pub(crate) mod requirements;
 mod schema_v2;

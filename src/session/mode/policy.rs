@@ -21,7 +21,7 @@ use crate::permission::external::{Requirement, requirement};
 use crate::permission::{self, CallFacts, CallSource, Ceilings, Denial, Effect, Grants, Verdict, compare};
 use crate::session::{SessionContext, valid_modes};
 use crate::store::entry::RecordedConsent;
-use crate::tool::{Toolset, skill};
+use crate::tool::{self, Tool, ToolSpec, Toolset, skill};
 
 pub(crate) struct Policy {
     /// Shared, so that a flow can read it while it changes the policy.
@@ -291,6 +291,17 @@ impl Policy {
             call_ceilings: self.call_ceilings(),
             is_mode_unrestricted: requirement(&of_mode) == Requirement::Unrestricted,
         }
+    }
+
+    /// The tools that the ceilings do not deny.
+    pub(crate) fn available_tools(
+        &self,
+        all: &[Arc<dyn Tool>],
+        has_background_work: bool,
+    ) -> Vec<Arc<dyn Tool>> {
+        let ceilings = self.ceilings();
+        let is_available = |spec: &ToolSpec| permission::is_available(&ceilings, &self.grants, &spec.facts());
+        tool::offered(all, has_background_work, is_available)
     }
 
     /// Returns the mode that limits the session, and why, if the session's mode would allow more.

@@ -13,14 +13,14 @@ use crate::conversation::reminder::{self, ReminderReader, Transition};
 use crate::conversation::system_prompt::{self, PromptRole};
 use crate::mode::{InBand, Mode, ReminderPosition, ToolList};
 use crate::model::{Message, ModelId, ModelRequest, ToolOffer, TraceContext};
-use crate::permission::{self, CallFacts};
+use crate::permission::CallFacts;
 use crate::session::event_log::EventLog;
 use crate::session::mode::decider::Decider;
 use crate::session::mode::policy::Policy;
 use crate::session::mode::switch::Switches;
 use crate::session::servers;
 use crate::store::Row;
-use crate::tool::{self, Tool, ToolSpec};
+use crate::tool::{Tool, ToolSpec};
 
 mod room;
 
@@ -251,10 +251,7 @@ impl Offers {
         all: &[Arc<dyn Tool>],
         has_background_work: bool,
     ) {
-        let ceilings = policy.ceilings();
-        let is_available =
-            |spec: &ToolSpec| permission::is_available(&ceilings, &policy.grants, &spec.facts());
-        let available = tool::offered(all, has_background_work, is_available);
+        let available = policy.available_tools(all, has_background_work);
         let names = || available.iter().map(|tool| &*tool.spec().name);
         if !self.available.iter().map(String::as_str).eq(names()) {
             self.available = names().map(str::to_owned).collect();

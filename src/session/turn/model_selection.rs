@@ -8,7 +8,7 @@ use crate::acp::{ContentBlock, EmbeddedResourceResource, ImageContent, SessionCo
 use crate::agents::AgentSpec;
 use crate::conversation::prompt_block::{MAX_PROMPT_TEXT, PICTURES};
 use crate::error::AgentError;
-use crate::mode::Access;
+use crate::mode::{Access, Consent, Mode};
 use crate::model::Effort;
 use crate::model::TraceContext;
 use crate::model::catalog::ModelCatalog;
@@ -19,9 +19,26 @@ use crate::session::mode::decider::Decider;
 use crate::session::mode::policy::Policy;
 use crate::session::notes::Notes;
 use crate::session::options::{self, ModelSelection};
-use crate::session::session_snapshot::SessionSnapshot;
+use crate::session::session_snapshot::{ModePermits, SessionSnapshot};
 use crate::session::trace::TurnStart;
 use crate::store::Row;
+
+fn tool_names(policy: &Policy) -> Vec<String> {
+    let tools = policy.available_tools(&policy.context.tools.all(), false);
+    tools.iter().map(|tool| tool.spec().name.to_string()).collect()
+}
+
+fn permits(policy: &Policy, mode: &Mode) -> ModePermits {
+    let id = mode.mode_id();
+    let ceilings = policy.context.ceilings(std::iter::once(&id));
+    if ceilings.modes.iter().any(|mode| mode.access == Access::ReadOnly) {
+        ModePermits::Reading
+    } else if ceilings.modes.iter().any(|mode| mode.permission == Consent::Ask) {
+        ModePermits::AskedChanges
+    } else {
+        ModePermits::Changes
+    }
+}
 
 pub(crate) struct Models {
     pub(crate) active: ModelSelection,
@@ -90,6 +107,9 @@ impl Models {
             has_unrecorded_modes: !policy.unrecorded_modes.is_empty(),
             unusable_model: unusable_model.filter(|_| model.is_some()),
             limited_to: policy.limited_to(),
+            tools: model.map(|_| tool_names(policy)).unwrap_or_default(),
+            max_steps: policy.max_steps(),
+            permits: context.modes.iter().map(|mode| (mode.id.clone(), permits(policy, mode))).collect(),
         }
     }
 

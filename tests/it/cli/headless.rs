@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::support::headless_output::check_lines;
 use crate::support::requirements::require_sandbox;
 
-fn modegate(dir: &Path, arguments: &[&str]) -> Command {
+pub(super) fn modegate(dir: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_modegate"));
     command
         .current_dir(dir)
@@ -24,7 +25,9 @@ fn modegate(dir: &Path, arguments: &[&str]) -> Command {
 pub(super) fn run(dir: &Path, arguments: &[&str]) -> (i32, String, String) {
     let Output { status, stdout, stderr } = modegate(dir, arguments).stdin(Stdio::null()).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    (status.code().unwrap_or(-1), text(stdout), text(stderr))
+    let stdout = text(stdout);
+    check_lines(&stdout);
+    (status.code().unwrap_or(-1), stdout, text(stderr))
 }
 
 fn repository() -> tempfile::TempDir {
@@ -185,7 +188,9 @@ pub(super) fn run_with_input(dir: &Path, arguments: &[&str], input: &str) -> (i3
         .unwrap();
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
-    (output.status.code().unwrap_or(-1), String::from_utf8(output.stdout).unwrap())
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    check_lines(&stdout);
+    (output.status.code().unwrap_or(-1), stdout)
 }
 
 #[test]
@@ -225,7 +230,11 @@ fn prompt_sources_and_output_formats_give_same_answer() {
     let more = ["--cwd", cwd, "--output", "stream-json", "-p", question];
     let (_, stream, _) = run(elsewhere.path(), &[&memory[..], &more].concat());
     let lines: Vec<Value> = stream.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let (last, updates) = lines.split_last().unwrap();
+    let [init, updates @ .., last] = &lines[..] else { panic!("{stream}") };
+    assert_eq!((&init["type"], &init["mode"], &init["cwd"]), (&json!("init"), &json!("plan"), &json!(cwd)));
+    assert_eq!(init["sessionId"], last["sessionId"]);
+    let tools = init["tools"].as_array().unwrap();
+    assert!(tools.contains(&json!("read_file")) && !tools.contains(&json!("write_file")), "{init}");
     assert_eq!((&last["type"], &last["text"]), (&json!("result"), &json!(plain)));
     assert!(updates.len() > 3 && updates.iter().all(|line| line["type"] == "update"));
     assert_eq!(run(dir.path(), &[&memory[..], &["--cwd", "/does/not/exist", "-p", "x"]].concat()).0, 2);

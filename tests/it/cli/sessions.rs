@@ -5,6 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::support::headless_output::check_lines;
 use crate::support::make_fifo;
 use crate::support::waiting::block_until;
 
@@ -61,7 +62,9 @@ impl CliFixture {
             .output()
             .unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+        let stdout = text(output.stdout);
+        check_lines(&stdout);
+        (output.status.code().unwrap(), stdout, text(output.stderr))
     }
 
     pub(super) fn prompt(&self, arguments: &[&str]) -> (i32, String, String) {

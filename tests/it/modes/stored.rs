@@ -303,6 +303,7 @@ pub(super) fn in_band_switch_reports_mode_id_and_reason() {
         let run =
             fixture.command(&[&arguments[..], &["-p", "go", "--output", "stream-json"]].concat()).output();
         let stdout = String::from_utf8(run.unwrap().stdout).unwrap();
+        crate::support::headless_output::check_lines(&stdout);
         let lines: Vec<Value> = stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let switches: Vec<&Value> = lines
             .iter()

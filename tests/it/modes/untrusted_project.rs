@@ -63,6 +63,7 @@ fn run(dir: &Path, arguments: &[&str]) -> String {
     command.args(["-p", "go", "--output", "stream-json"]);
     let output = command.stdin(Stdio::null()).output().unwrap();
     let mut texts = String::from_utf8_lossy(&output.stderr).into_owned();
+    crate::support::headless_output::check_lines(&String::from_utf8_lossy(&output.stdout));
     for line in String::from_utf8(output.stdout).unwrap().lines() {
         add_texts(&serde_json::from_str(line).unwrap(), &mut texts);
     }

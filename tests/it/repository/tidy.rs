@@ -587,7 +587,7 @@ const PARTS: [(&str, &[&str]); 18] = [
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 164] = [
+const PURE: [&str; 167] = [
     "acp",
     "audit",
     "audit/signatures",
@@ -738,7 +738,10 @@ const PURE: [&str; 164] = [
     "tool/shell/command_line/literal",
     "tool/content",
     "tool/file/encoding",
+    "headless/call_content",
     "headless/denials",
+    "headless/details",
+    "headless/live_line",
     "tool/edit/text_match",
     "tool/web/fetch/markdown",
     "tool/mcp/schema_repair",

@@ -122,6 +122,7 @@ fn keys_and_headers_are_in_no_request_no_command_and_no_log() {
     let output = run(command);
     let (stdout, stderr) =
         (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    crate::support::headless_output::check_lines(&stdout);
     assert!(receiver.has_bytes("env | sort"), "the control: contents were sent");
     assert!(stdout.contains("OTEL_EXPORTER_OTLP_ENDPOINT"), "the control: the command shows its environment");
     assert!(!receiver.has_bytes(CANARY) && !receiver.has_bytes("header-canary"));

@@ -151,7 +151,9 @@ fn run(name: &str, schema: &Value, seed: u64) -> String {
     let errors = text(&output.stderr);
     assert!(!errors.contains("panicked"), "{name}, seed {seed}: {errors}");
     assert_ne!(output.status.code(), Some(6), "{name}, seed {seed}: the calls did not end");
-    text(&output.stdout)
+    let lines = text(&output.stdout);
+    crate::support::headless_output::check_lines(&lines);
+    lines
 }
 
 /// `ODD_SEEDS=20 cargo test --test it -- odd_arguments` tries more seeds.

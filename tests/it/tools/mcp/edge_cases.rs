@@ -583,6 +583,7 @@ fn servers_get_proxies_and_certificates_but_no_keys() {
             .output()
             .unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
+        crate::support::headless_output::check_lines(&text);
         assert!(text.contains("PATH"), "{sandbox}: {text} {}", String::from_utf8_lossy(&output.stderr));
         let seen: Vec<_> =
             given.iter().filter(|(name, _)| text.contains(*name)).map(|(name, _)| *name).collect();
