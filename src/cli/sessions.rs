@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
 
 use super::{CliStreams, InputKind, UsageError};
 use crate::acp::{SessionId, SessionModeId, SessionUpdate};
@@ -26,7 +26,7 @@ use crate::store::events::StoredEvent;
 use crate::store::sessions::{OldSession, SessionQuery, StoredSession};
 use crate::store::{Store, StoreLocation, retention};
 use crate::text::counted;
-use output::{SessionDetails, SessionOutput};
+use output::{ExportFormat, SessionDetails, SessionOutput};
 
 pub(super) mod output;
 mod print;
@@ -113,14 +113,6 @@ pub(super) enum SessionsCommand {
         #[arg(long, value_name = "N")]
         turn: Option<u64>,
     },
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum ExportFormat {
-    /// Markdown page
-    Markdown,
-    /// One JSON object per line
-    Jsonl,
 }
 
 pub(super) async fn run(

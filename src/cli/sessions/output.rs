@@ -3,12 +3,21 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::audit::HeadOutput;
 use crate::store::sessions::StoredSession;
 use crate::workspace::{Changed, changed_files};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(in crate::cli) enum ExportFormat {
+    /// Markdown page
+    Markdown,
+    /// One JSON object per line
+    Jsonl,
+}
 
 /// A line of `modegate sessions list --json`.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -585,8 +585,10 @@ fn sessions_are_found_by_title_and_prompts_and_opened_by_their_short_ids() {
 fn last_is_the_newest_session_whatever_ran_in_it() {
     let fixture = CliFixture::new();
     fixture.prompt(&["--mode", "code", "-p", "write it"]);
-    let arguments = ["run", "--mode", "plan", "--", "sh", "-c", "echo x > new; echo y > /outside"];
-    let (_, _, errors) = fixture.run_in(&fixture.work(), &arguments);
+    let store = fixture.path("store.db");
+    // The option that the fixture adds becomes an argument of the shell.
+    let command = ["run", "--mode", "plan", "--", "sh", "-c", "echo x > new; echo y > /outside"];
+    let (_, _, errors) = fixture.run(&[&["--store", store.to_str().unwrap()], &command[..]].concat());
     assert!(errors.contains("2 acts refused; `modegate sessions show"), "{errors}");
     let (_, shown, _) = fixture.run(&["sessions", "show", "last"]);
     assert!(shown.contains("Run: sh -c") && shown.contains("refused  1 (access), 1 (outside)"), "{shown}");
