@@ -14,6 +14,7 @@ use crate::config::environment::Environment;
 use crate::config::{Config, Flags};
 use crate::headless::{HeadlessPrompt, ProgressTerminal};
 use limit_flags::LimitFlags;
+pub use manual::VARIABLES;
 use piped::Piped;
 use progress::{Progress, ProgressFlags};
 use prompt::{PromptRun, Which};
@@ -27,6 +28,7 @@ mod generated;
 mod hints;
 mod limit_flags;
 mod managed_policy;
+mod manual;
 mod mcp;
 mod memories;
 mod mode;
@@ -141,61 +143,55 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum CliCommand {
-    /// Replay transcripts and recordings, and show the first difference; or play a recorded agent to a client
-    #[command(after_help = REPLAY_CODES, args = [unused::argument("cwd"), unused::argument("store")])]
-    Replay(replay::ReplayArguments),
     /// Choose a model provider and store its key, readable by you alone
     #[command(args = [unused::argument("cwd"), unused::argument("store")])]
     Setup(setup::SetupArguments),
     /// List, show, check, explain and import modes, and list mode changes
     #[command(subcommand, after_help = FILE_CODES)]
     Modes(modes::ModesCommand),
-    /// List, show and check agents
-    #[command(subcommand, after_help = FILE_CODES, arg = unused::argument("store"))]
-    Agents(agents::AgentsCommand),
     /// List, add and revoke permission rules
     #[command(subcommand, after_help = FILE_CODES, arg = unused::argument("store"))]
     Permissions(permissions::PermissionsCommand),
-    /// Show, check and explain the policy of your organisation
-    #[command(subcommand, after_help = FILE_CODES, arg = unused::argument("store"))]
-    Policy(managed_policy::PolicyCommand),
-    /// Trust a project's modes file in its current content, as if it were your own
-    #[command(arg = unused::argument("store"))]
-    Trust(trust::TrustArguments),
     /// List, show, export and delete sessions, change their mode, and undo turns
     #[command(subcommand)]
     Sessions(sessions::SessionsCommand),
     /// Write a session as one page of HTML: modes, turns, calls with their decisions, changes and tokens
     Report(report::ReportArguments),
-    /// Check the session store, save what can be read of a damaged one, or set it aside
-    #[command(subcommand, after_help = STORE_CODES, arg = unused::argument("cwd"))]
-    Store(store::StoreAction),
-    /// List and delete memories, which models keep about a directory
-    #[command(subcommand)]
-    Memories(memories::MemoriesCommand),
-    /// List, show and check skills: yours and the current project's
-    #[command(subcommand, after_help = FILE_CODES, arg = unused::argument("store"))]
-    Skills(skills::SkillsCommand),
-    /// List MCP servers, and log in and out at those over HTTP
-    #[command(subcommand, arg = unused::argument("store"))]
-    Mcp(mcp::McpAction),
-    /// Run another ACP agent in an editor, under modes that hold: modegate wrap -- gemini --acp
-    Wrap(wrap::WrapArguments),
     /// Run a terminal program under a mode: modegate run --mode plan -- COMMAND
     #[command(after_help = RUN_CODES)]
     Run(run::RunArguments),
     /// Change the mode of a program of `modegate run` from another terminal, and answer its questions
     #[command(after_help = MODE_CODES, args = [unused::argument("cwd"), unused::argument("store")])]
     Mode(mode::ModeArguments),
+    /// Run another ACP agent in an editor, under modes that hold: modegate wrap -- gemini --acp
+    Wrap(wrap::WrapArguments),
+    /// List, show and check agents
+    #[command(subcommand, after_help = FILE_CODES, arg = unused::argument("store"))]
+    Agents(agents::AgentsCommand),
+    /// List, show and check skills: yours and the current project's
+    #[command(subcommand, after_help = FILE_CODES, arg = unused::argument("store"))]
+    Skills(skills::SkillsCommand),
+    /// List and delete memories, which models keep about a directory
+    #[command(subcommand)]
+    Memories(memories::MemoriesCommand),
+    /// List MCP servers, and log in and out at those over HTTP
+    #[command(subcommand, arg = unused::argument("store"))]
+    Mcp(mcp::McpAction),
+    /// Trust a project's modes file in its current content, as if it were your own
+    #[command(arg = unused::argument("store"))]
+    Trust(trust::TrustArguments),
+    /// Show, check and explain the policy of your organisation
+    #[command(subcommand, after_help = FILE_CODES, arg = unused::argument("store"))]
+    Policy(managed_policy::PolicyCommand),
     /// Verify a session's audit log and that each call was allowed
     #[command(after_help = AUDIT_CODES)]
     Audit(audit::AuditArguments),
+    /// Check the session store, save what can be read of a damaged one, or set it aside
+    #[command(subcommand, after_help = STORE_CODES, arg = unused::argument("cwd"))]
+    Store(store::StoreAction),
     /// Check settings, keys, the session store, the kernel and commands
     #[command(after_help = DOCTOR_CODES)]
     Doctor(doctor::DoctorArguments),
-    /// Play scripts to a client: for developers of ACP clients, who need an agent with exact behaviour
-    #[command(subcommand)]
-    Scripts(scripts::ScriptsCommand),
     /// Print a JSON Schema of a file or of an output
     #[command(args = [unused::argument("cwd"), unused::argument("store")])]
     Schema(schemas::SchemaArguments),
@@ -208,6 +204,12 @@ enum CliCommand {
     /// Print the manual page: modegate man | man -l -
     #[command(args = [unused::argument("cwd"), unused::argument("store")])]
     Man,
+    /// For client developers: play scripts to a client, as an agent with exact behaviour
+    #[command(subcommand)]
+    Scripts(scripts::ScriptsCommand),
+    /// For client developers: replay transcripts and recordings, and show the first difference, or play a recorded agent to a client
+    #[command(after_help = REPLAY_CODES, args = [unused::argument("cwd"), unused::argument("store")])]
+    Replay(replay::ReplayArguments),
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

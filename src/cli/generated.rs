@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 use clap_complete::Shell;
 
-use super::Cli;
+use super::{Cli, manual};
 
 pub(super) fn completions(shell: Shell, mut output: impl Write) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
@@ -38,6 +38,7 @@ pub(super) fn man(mut output: impl Write) -> anyhow::Result<ExitCode> {
         // Sections of a page become subsections of its command.
         page.write_all(String::from_utf8(part)?.replace("\n.SH ", "\n.SS ").as_bytes())?;
     }
+    manual::write(&mut page)?;
     output.write_all(&page)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -11,9 +11,16 @@ fn run(arguments: &[&str]) -> String {
 #[test]
 fn manual_page_and_completions_name_commands_and_options() {
     let page = run(&["man"]);
-    for text in
-        ["modegate \\- An ACP", ".SH MODEGATE SESSIONS LIST", ".SH MODEGATE DOCTOR", "\\-\\-max\\-mode"]
-    {
+    for text in [
+        "modegate \\- An ACP",
+        ".SH MODEGATE SESSIONS LIST",
+        ".SH MODEGATE DOCTOR",
+        "\\-\\-max\\-mode",
+        ".SH EXIT STATUS",
+        ".SH ENVIRONMENT",
+        ".SH FILES\n",
+        ".SH EXAMPLES",
+    ] {
         assert!(page.contains(text), "{text}");
     }
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
@@ -21,6 +28,16 @@ fn manual_page_and_completions_name_commands_and_options() {
         for text in ["sessions", "doctor", "max-mode"] {
             assert!(script.contains(text), "{shell} {text}");
         }
+    }
+    // A line that begins with a dot and is no request would be lost.
+    let requests = page.lines().filter(|line| line.starts_with(['.', '\'']));
+    for request in requests {
+        let name = request[1..].split(' ').next().unwrap();
+        assert!(
+            ["IP", "SH", "SS", "TH", "TP", "RS", "RE", "PP", "br", "ie", "el", "nr", "ad", "hy", "ds"]
+                .contains(&name),
+            "{request}"
+        );
     }
     // The script is too long for an argument.
     let script = tempfile::NamedTempFile::new().unwrap();

@@ -1,29 +1,13 @@
 //! `docs/reference/cli.md`, from the definition of the command line.
 
 use clap::{Arg, Command, CommandFactory};
+use modegate::cli::VARIABLES;
 use modegate::model::catalog::PROVIDERS;
 
 use super::{Page, source};
 
 /// Options that an environment variable can replace.
 const REPLACED: [(&str, &str); 1] = [("model", "MODEGATE_MODEL")];
-
-/// Variables that are in no table of the code.
-const VARIABLES: [(&str, &str); 7] = [
-    ("MODEGATE_MODEL", "model of new sessions, unless `--model` names one; precedes `model` in config.yaml"),
-    ("MODEGATE_SMALL_MODEL", "model of read-only sub-agents; precedes `small_model` in config.yaml"),
-    (
-        "MODEGATE_LOG",
-        "log level on stderr: `off`, `error` (default of `-p` and commands), `warn` (default with an editor), `info`, `debug` or `trace`",
-    ),
-    ("XDG_CONFIG_HOME", "folder of `modegate/config.yaml`, `modes.yaml` and others; default: `~/.config`"),
-    ("XDG_DATA_HOME", "folder of the session store, `modegate/modegate.db`; default: `~/.local/share`"),
-    ("HOME", "home folder; ignored with a warning unless it is an absolute path"),
-    (
-        "HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY",
-        "proxies for model providers and MCP servers, except on this machine; `fetch` ignores them",
-    ),
-];
 
 #[test]
 fn cli_page_has_every_command_and_option() {
@@ -153,8 +137,10 @@ fn variables(page: &mut Page) {
     }
     page.table(["variable", "meaning"], rows);
     let environment = source("config/environment.rs");
-    for read in environment.split("read(\"").skip(1) {
-        let name = read.split('"').next().unwrap();
+    let names: Vec<_> =
+        environment.split("read_variable(\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    assert!(names.len() >= 3, "{names:?}");
+    for name in names {
         assert!(VARIABLES.iter().any(|(names, _)| names.contains(name)), "{name} is missing from the table");
     }
 }
