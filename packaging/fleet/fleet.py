@@ -122,7 +122,10 @@ def run_on_worker(task, call):
 def outcomes(tasks, options, may_start=lambda: True):
     """Yields each task with its exit code and an error, in the order in which they end. Starts no more tasks once
     `may_start` returns false."""
-    import ray
+    try:
+        import ray
+    except ModuleNotFoundError:
+        sys.exit("fleet.py: ray is missing: pip install ray; without it, packaging/fleet/run_task runs one task")
     ray.init(address=options.address, include_dashboard=False, log_to_driver=False, logging_level="warning")
     call = ray.put({"program": (HERE / "run_task").read_text(), "arguments": task_arguments(options)})
     remote = ray.remote(run_on_worker).options(
@@ -244,7 +247,8 @@ def report(tasks, options, errors):
     for code in sorted(codes, key=str):
         print(f"{'no result' if code is None else f'exit code {code}':<15}{codes[code]}")
     print(f"tokens         {total('input_tokens')} in, {total('output_tokens')} out")
-    print(f"cost           {total('cost'):.2f} dollars")
+    unknown = sum(row["cost"] is None for row in rows)
+    print(f"cost           {total('cost'):.2f} dollars" + (f"; unknown for {unknown} tasks" if unknown else ""))
     print(f"changed files  {total('changed_files')}")
     print(f"repeated       {sum((row['attempt'] or 1) > 1 for row in rows)}")
     print(f"time of runs   {total('seconds'):.0f} s")

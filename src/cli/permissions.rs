@@ -12,9 +12,11 @@ use super::UsageError;
 use super::modes::describe;
 use crate::bounded_file;
 use crate::config::environment::Environment;
+use crate::config::managed_file;
 use crate::config::policies::{Loaded, MAX_FILE, Policies};
 use crate::config::user_file::create_private;
 use crate::config::{self, Flags};
+use crate::managed_policy::BY_POLICY;
 use crate::permission::foreign_rule::RuleKind;
 use crate::permission::rules::{NO_PATTERN_FOR_SERVERS, Rule, RuleTexts, own_spelling};
 use crate::platform::files::real_path;
@@ -137,6 +139,13 @@ pub(super) fn run(
         Some(kind) => {
             if rule != written {
                 writeln!(output, "{written} means {rule}")?;
+            }
+            if kind == RuleKind::Allow && !managed_file::limits_everywhere().user_may.allow_calls {
+                writeln!(
+                    output,
+                    "{rule}: stored, but without effect {BY_POLICY}: no rule of yours allows a call"
+                )?;
+                return Ok(ExitCode::SUCCESS);
             }
             let kind = kind.name();
             writeln!(output, "{kind} {rule}: applies to sessions opened from now on, old ones included")?;

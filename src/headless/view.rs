@@ -42,7 +42,7 @@ pub fn printable(text: &str) -> String {
 }
 
 /// What the user can do about a call that needs permission.
-fn hint(reason: Option<&AskReason>, kind: Option<ToolKind>) -> String {
+fn hint(reason: Option<&AskReason>, kind: Option<ToolKind>, limited_to: Option<&str>) -> String {
     match reason {
         Some(AskReason::Rule(rule)) => {
             format!("the rule ask {rule} requires a question: revoke it, or answer it in an editor")
@@ -61,7 +61,10 @@ fn hint(reason: Option<&AskReason>, kind: Option<ToolKind>) -> String {
         None if matches!(kind, Some(ToolKind::Read | ToolKind::Search)) => {
             "run it in that directory: --cwd DIR".into()
         }
-        Some(AskReason::Mode) | None => "use --mode code to allow changes without asking".into(),
+        Some(AskReason::Mode) | None => match limited_to {
+            Some(limit) => format!("the session is limited to {limit} mode: allow the call by a rule, or answer in an editor"),
+            None => "use --mode code to allow changes without asking".into(),
+        },
     }
 }
 
@@ -344,7 +347,7 @@ impl<O: Write, P: Write> View<'_, O, P> {
         self.last_call = Some(request.tool_call.tool_call_id.clone());
         let denied = self.screen.colors().paint(Meaning::Denied, "denied:");
         self.screen.note(format!("{denied} {}: {NEEDS_USER}", text::visible_line(&title)))?;
-        let hint = printable(&hint(reason, request.tool_call.fields.kind));
+        let hint = printable(&hint(reason, request.tool_call.fields.kind, self.limited_to.as_deref()));
         self.screen.note(format!("        {hint}"))?;
         let shown = self.calls.get(&request.tool_call.tool_call_id);
         let (mut attempt, tool) =
