@@ -70,3 +70,21 @@ fn explain_says_whether_commands_can_read_what_rules_deny() {
         .unwrap();
     assert!(!explain(&["shell", "cat .env"]).contains("the files of"), "the control");
 }
+
+/// Each YAML block of these pages is a modes file.
+#[test]
+fn recipes_of_pages_are_modes_files() {
+    let home = tempfile::tempdir().unwrap();
+    for page in ["cookbook", "team"] {
+        let path = format!("{}/docs/guides/{page}.md", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(path).unwrap();
+        let recipes: Vec<_> =
+            text.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+        assert!(recipes.len() > 1, "{page}");
+        for recipe in recipes {
+            install(home.path(), recipe);
+            let (code, text, errors) = modes(home.path(), &["check"]);
+            assert!(code == 0 && text.lines().all(|line| line.ends_with("fine")), "{recipe}: {text}{errors}");
+        }
+    }
+}

@@ -117,6 +117,7 @@ run_over_version_2! {
     untrusted_project {
         hostile_project_runs_sends_and_widens_nothing,
         narrowing_project_file_applies_without_trust,
+        trust_is_listed_and_ends_when_it_is_revoked,
         widening_project_file_applies_only_while_it_is_trusted,
         broken_user_file_restricts_to_plan,
         broken_project_file_keeps_max_mode,
