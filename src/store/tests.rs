@@ -377,7 +377,7 @@ async fn pages_of_sessions_come_from_an_index_in_their_order() {
     for listing in listings() {
         let sql = sessions::list_sql(&listing);
         let plan = move |connection: &mut Connection, _: &StoreOwner| {
-            let values = rusqlite::params![1, "", 2, "/w", "general"];
+            let values = rusqlite::params![1, "", 2, "/w", "general", None::<String>];
             sql::rows(connection, &format!("EXPLAIN QUERY PLAN {sql}"), values, |row| row.get::<_, String>(3))
         };
         let plan = store.query(plan).await.unwrap().join("\n");
