@@ -51,6 +51,7 @@ mod start;
 mod store;
 mod trust;
 mod unused;
+mod values;
 mod wrap;
 
 /// Wrong usage, which ends the process with exit code 2.
@@ -195,6 +196,12 @@ enum CliCommand {
     /// Print a JSON Schema of a file or of an output
     #[command(args = [unused::argument("cwd"), unused::argument("store")])]
     Schema(schemas::SchemaArguments),
+    /// Print values of an option, for completion scripts
+    #[command(hide = true)]
+    Values {
+        /// Kind of the values
+        kind: values::ValueKind,
+    },
     /// Print the completion script of a shell: modegate completions bash > ~/.local/share/bash-completion/completions/modegate
     #[command(args = [unused::argument("cwd"), unused::argument("store")])]
     Completions {
@@ -352,6 +359,7 @@ where
             return mcp::run(action, &flags, &environment, CliStreams { input, input_kind, output, errors })
                 .await;
         }
+        Some(CliCommand::Values { kind }) => return values::run(kind, &flags, &environment, output).await,
         Some(CliCommand::Report(asked)) => return report::run(asked, &flags, &environment, output).await,
         Some(CliCommand::Audit(asked)) => return audit::run(asked, &flags, &environment, output).await,
         Some(CliCommand::Permissions(ask)) => return permissions::run(ask, &flags, &environment, output),

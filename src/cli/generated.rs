@@ -6,13 +6,52 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 use clap_complete::Shell;
 
+use super::values::OPTIONS;
 use super::{Cli, manual};
 
 pub(super) fn completions(shell: Shell, mut output: impl Write) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "modegate", &mut script);
-    output.write_all(&script)?;
+    output.write_all(with_values(&String::from_utf8(script)?, shell).as_bytes())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Lets a script ask Modegate for modes, agents, models and sessions, where clap's script offers files.
+fn with_values(script: &str, shell: Shell) -> String {
+    let mut script = script.to_owned();
+    for (option, kind) in OPTIONS {
+        let values = format!("$(modegate values {kind} 2>/dev/null)");
+        script = match shell {
+            Shell::Bash => script.replace(
+                &format!("--{option})\n                    COMPREPLY=($(compgen -f \"${{cur}}\"))"),
+                &format!(
+                    "--{option})\n                    COMPREPLY=($(compgen -W \"{values}\" -- \"${{cur}}\"))"
+                ),
+            ),
+            Shell::Zsh => lines(&script, |line| {
+                let is_option = line.starts_with(&format!("'--{option}=["));
+                is_option.then(|| line.replace(":_default'", &format!(":{{compadd -- {values}}}'")))
+            }),
+            Shell::Fish => lines(&script, |line| {
+                let is_option = line.contains(&format!(" -l {option} -d "));
+                is_option.then(|| format!("{line} -f -a \"(modegate values {kind} 2>/dev/null)\""))
+            }),
+            _ => script,
+        };
+    }
+    // Ids of sessions stand without an option.
+    match shell {
+        Shell::Zsh => script.replace(
+            "':id -- Id of the session:_default'",
+            "':id -- Id of the session:{compadd -- $(modegate values sessions 2>/dev/null)}'",
+        ),
+        _ => script,
+    }
+}
+
+/// Replaces the lines for which the function returns another one.
+fn lines(script: &str, replaced: impl Fn(&str) -> Option<String>) -> String {
+    script.lines().map(|line| replaced(line).unwrap_or_else(|| line.to_owned()) + "\n").collect()
 }
 
 /// Prints one page with all subcommands.

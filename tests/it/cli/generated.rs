@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use super::sessions::CliFixture;
+
 fn run(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_modegate")).args(arguments).output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{arguments:?}");
@@ -43,6 +45,50 @@ fn manual_page_and_completions_name_commands_and_options() {
     let script = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(script.path(), run(&["completions", "bash"])).unwrap();
     assert!(Command::new("bash").arg("-n").arg(script.path()).status().unwrap().success());
+}
+
+/// Completes the last word in bash. Returns the words that are offered.
+fn complete(fixture: &CliFixture, words: &[&str]) -> Vec<String> {
+    let script = fixture.path("completions.bash");
+    std::fs::write(&script, run(&["completions", "bash"])).unwrap();
+    let folder = std::path::Path::new(env!("CARGO_BIN_EXE_modegate")).parent().unwrap();
+    let line = format!(
+        "source {}; COMP_WORDS=({}); COMP_CWORD={}; _modegate modegate \"${{COMP_WORDS[COMP_CWORD]}}\" \
+         \"${{COMP_WORDS[COMP_CWORD-1]}}\"; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        script.display(),
+        words.join(" "),
+        words.len() - 1
+    );
+    let output = Command::new("bash")
+        .args(["--norc", "-c", &line])
+        .current_dir(fixture.work())
+        .env("HOME", fixture.path("."))
+        .env("PATH", format!("{}:/usr/bin:/bin", folder.display()))
+        .output()
+        .unwrap();
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn values_of_options_are_completed() {
+    let fixture = CliFixture::new();
+    let file = fixture.path(".config/modegate/modes.yaml");
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(file, "modes:\n  - {id: poetry, extends: plan}\n").unwrap();
+    assert_eq!(complete(&fixture, &["modegate", "--mode", "p"]), ["plan", "poetry"]);
+    assert_eq!(complete(&fixture, &["modegate", "--max-mode", "co"]), ["code"]);
+    assert_eq!(complete(&fixture, &["modegate", "--agent", "gen"]), ["general"]);
+    assert_eq!(complete(&fixture, &["modegate", "--model", "off"]), ["offline"]);
+    assert_eq!(complete(&fixture, &["modegate", "--resume", "la"]), ["last"]);
+    assert_eq!(complete(&fixture, &["modegate", "sess"]), ["sessions"], "clap's own");
+    for (shell, text) in [
+        ("zsh", "MODE:{compadd -- $(modegate values modes 2>/dev/null)}'"),
+        ("zsh", "':id -- Id of the session:{compadd -- $(modegate values sessions 2>/dev/null)}'"),
+        ("fish", "-r -f -a \"(modegate values models 2>/dev/null)\""),
+    ] {
+        assert!(run(&["completions", shell]).contains(text), "{shell}: {text}");
+    }
 }
 
 #[test]

@@ -1,0 +1,67 @@
+//! Values of options for the completion scripts, which call `modegate values KIND`.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+
+use super::sessions;
+use crate::config::environment::Environment;
+use crate::config::policies::Policies;
+use crate::config::{self, Flags, session_policy};
+use crate::model::catalog::PROVIDERS;
+use crate::store::sessions::SessionQuery;
+
+/// Sessions that a completion offers.
+const SESSIONS: usize = 50;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum ValueKind {
+    Modes,
+    Agents,
+    Models,
+    Sessions,
+}
+
+/// The options with values of each kind, by their long names.
+pub(super) const OPTIONS: [(&str, &str); 5] = [
+    ("mode", "modes"),
+    ("max-mode", "modes"),
+    ("agent", "agents"),
+    ("model", "models"),
+    ("resume", "sessions"),
+];
+
+/// Prints one value a line. A file that cannot be used offers nothing.
+pub(super) async fn run(
+    kind: ValueKind,
+    flags: &Flags,
+    environment: &Environment,
+    mut output: impl Write,
+) -> anyhow::Result<ExitCode> {
+    let cwd = config::real_working_folder(flags)?;
+    let loaded = Policies::new(environment, None, false).load(&cwd);
+    let values: Vec<String> = match kind {
+        ValueKind::Modes => loaded.layers.modes.iter().map(|mode| mode.id.clone()).collect(),
+        ValueKind::Agents => {
+            let agents = session_policy::limited_agents(&loaded, environment, &cwd);
+            agents.iter().map(|agent| agent.id.clone()).collect()
+        }
+        ValueKind::Models => {
+            let models = PROVIDERS.iter().flat_map(|provider| {
+                provider.models.iter().map(move |model| format!("{}/{model}", provider.id))
+            });
+            models.chain(["offline".to_owned()]).collect()
+        }
+        ValueKind::Sessions => {
+            let store = sessions::open_to_read(flags, environment)?;
+            let listing = SessionQuery { cwd: Some(cwd), limit: SESSIONS, ..SessionQuery::default() };
+            let found = store.sessions(listing).await?;
+            found.iter().map(|session| session.id.to_string()).chain(["last".to_owned()]).collect()
+        }
+    };
+    for value in values {
+        writeln!(output, "{value}")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
