@@ -14,7 +14,9 @@ use crate::budget::{self, BudgetLimits, BudgetUse, Figure, Period};
 use crate::client::{ClientEnd, ClientError, ClientRequest, Outgoing};
 use crate::mode::definition::near;
 use crate::model::catalog::REMEDY;
-use crate::session::{EndReason, LastTurn, PromptEnd, PromptOptions, SessionHandle, SessionSnapshot};
+use crate::session::{
+    EndReason, LastTurn, PromptEnd, PromptOptions, SessionHandle, SessionOffer, SessionSnapshot,
+};
 use crate::text;
 use colors::Meaning;
 use denials::Denials;
@@ -123,7 +125,8 @@ pub async fn run(
     let mut screen = Screen::new(output, progress, job.terminal, job.verbosity);
     let id = screen.during("opening the session", start, session(agent, &job)).await??;
     let handle = agent.session(&id)?;
-    let open = handle.snapshot().await?;
+    let opened = RunSession { id, open: handle.snapshot().await?, offer: handle.offer().await? };
+    let RunSession { id, open, .. } = &opened;
     if let Some(error) = misspelt(&job.prompt.typed, &handle.commands().await?) {
         agent.close().await;
         bail!(error);
@@ -132,15 +135,15 @@ pub async fn run(
         if job.session.is_some() { format!(" in {}", handle.cwd().display()) } else { String::new() };
     let limit = open.limited_to.as_ref().map(|(limit, why)| format!(", limited to {limit} {why}"));
     let limit = limit.unwrap_or_default();
-    let mut view = new_view(screen, &id, &open, &job);
+    let mut view = new_view(screen, &opened, &job);
     view.screen.note(format!("modegate: {}{limit}, session {id}{folder}", view.shown_mode()))?;
     if job.format == HeadlessFormat::StreamJson {
-        view.line(&StreamLine::Init(RunStart::new(&id, handle.cwd(), &open, &job)))?;
+        view.line(&StreamLine::Init(RunStart::new(&opened, handle.cwd(), &job)))?;
     }
-    let refused = match model_warning(&open, &view.mode, job.has_chosen_model) {
+    let refused = match model_warning(open, &view.mode, job.has_chosen_model) {
         Ok(warning) => {
             view.warning = warning;
-            why_no_checks(&open)
+            why_no_checks(open)
                 .filter(|_| job.needs_checks)
                 .map(|why| (HeadlessOutcome::ChecksFailed, why.into()))
         }
@@ -194,10 +197,16 @@ pub async fn run(
     Ok(outcome)
 }
 
+/// The session of a run, as it begins.
+struct RunSession {
+    id: SessionId,
+    open: SessionSnapshot,
+    offer: SessionOffer,
+}
+
 fn new_view<'a, O: Write, P: Write>(
     screen: Screen<'a, O, P>,
-    id: &SessionId,
-    open: &SessionSnapshot,
+    RunSession { id, open, offer }: &RunSession,
     job: &HeadlessJob<'_>,
 ) -> View<'a, O, P> {
     View {
@@ -205,7 +214,7 @@ fn new_view<'a, O: Write, P: Write>(
         format: job.format,
         session: id.to_string(),
         mode: open.modes.current_mode_id.to_string(),
-        permits: open.permits.clone(),
+        permits: offer.permits.clone(),
         limited_to: open.limited_to.as_ref().map(|(limit, _)| limit.clone()),
         denials: Denials::default(),
         notices: Vec::new(),

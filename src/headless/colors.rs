@@ -1,10 +1,10 @@
-//! Colours of a headless run on a terminal. Each only repeats what the text says.
+//! Colours of a headless run on a terminal. The text says the same without them.
 
 use std::fmt;
 
 use crate::session::ModePermits;
 
-/// What a coloured word means.
+/// The meaning of a coloured word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Meaning {
     Denied,

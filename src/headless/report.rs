@@ -6,12 +6,12 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, json_schema};
 use serde::Serialize;
 
-use super::HeadlessJob;
-use crate::acp::{Cost, SessionId, StopReason, Update, UsageUpdate};
+use super::{HeadlessJob, RunSession};
+use crate::acp::{Cost, StopReason, Update, UsageUpdate};
 use crate::budget::{self, BudgetUse, Figure, Period};
 use crate::conversation::acp_updates::TOKENS_META;
 use crate::model::ModelId;
-use crate::session::{SessionSnapshot, TurnSpent};
+use crate::session::TurnSpent;
 
 /// A line of `--output stream-json`.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -121,24 +121,20 @@ fn acp_update(_: &mut schemars::SchemaGenerator) -> Schema {
 }
 
 impl<'a> RunStart<'a> {
-    pub(super) fn new(
-        session: &'a SessionId,
-        cwd: &std::path::Path,
-        open: &'a SessionSnapshot,
-        job: &HeadlessJob<'_>,
-    ) -> Self {
+    pub(super) fn new(opened: &'a RunSession, cwd: &std::path::Path, job: &HeadlessJob<'_>) -> Self {
+        let RunSession { id, open, offer } = opened;
         let turn = |figure| job.budgets.get(Period::Turn, figure);
         Self {
             r#type: InitTag::Init,
-            session_id: &session.0,
+            session_id: &id.0,
             mode: &open.modes.current_mode_id.0,
             limited_to: open.limited_to.as_ref().map(|(limit, _)| limit.as_str()),
             model: open.model.as_ref().map(ModelId::as_str),
             cwd: cwd.display().to_string(),
-            tools: &open.tools,
+            tools: &offer.tools,
             limits: RunLimits {
                 // An external agent counts its own requests.
-                max_steps: open.model.as_ref().map(|_| open.max_steps),
+                max_steps: open.model.as_ref().map(|_| offer.max_steps),
                 max_tokens: turn(Figure::Tokens),
                 max_cost_usd: turn(Figure::Cost).map(budget::dollars),
                 timeout_ms: turn(Figure::Time),

@@ -1,5 +1,5 @@
 //! The two streams of a headless run, which may be the same terminal. Keeps progress off the lines of the answer, and
-//! erases the live line before anything else is written. Never decides what is said.
+//! erases the live line before anything else is written. Never chooses the texts.
 
 use std::future::Future;
 use std::io::{self, Write};
@@ -184,7 +184,7 @@ impl<'a, O: Write, P: Write> Screen<'a, O, P> {
 /// An error leaves no live line behind.
 impl<O: Write, P: Write> Drop for Screen<'_, O, P> {
     fn drop(&mut self) {
-        // Nobody reads the terminal any more if this fails.
+        // The terminal is gone if this fails.
         let _ = self.erase();
     }
 }

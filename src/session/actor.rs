@@ -10,8 +10,9 @@ use tokio::sync::mpsc;
 
 use super::due_checks::{CheckMessage, DueChecks};
 use super::event_log::EventLog;
-use super::handle::{Closed, LastTurn, Mail, Prompt, SessionCommand, SessionHandle};
+use super::handle::{Closed, Mail, Prompt, SessionCommand, SessionHandle};
 use super::notes::Notes;
+use super::prompt_end::LastTurn;
 use super::servers::SessionServers;
 use super::session_snapshot::SessionSnapshot;
 use super::spending::Spending;
@@ -295,6 +296,7 @@ impl Actor {
             SessionCommand::Commands(reply) => {
                 let _ = reply.send(self.commands());
             }
+            SessionCommand::Offer(reply) => drop(reply.send(Models::offer(&self.decider.policy))),
             SessionCommand::SetMode { mode, source, reply } => {
                 let outcome = self.change_mode(&mode, source).await;
                 let outcome = outcome.map(|effect| {

@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::{ModeEffect, PromptEnd, TurnSpent, options};
+use super::{LastTurn, ModeEffect, PromptEnd, options};
 use crate::acp::{
     AvailableCommand, ContentBlock, MessageId, SessionConfigId, SessionConfigOption,
     SessionConfigOptionValue, SessionModeId, SetSessionConfigOptionResponse, SetSessionModeResponse,
@@ -25,7 +25,7 @@ use crate::model::{Effort, TraceContext};
 use crate::permission::AskReason;
 use crate::process::HostPattern;
 use crate::session::insertion::PromptInsertion;
-use crate::session::session_snapshot::SessionSnapshot;
+use crate::session::session_snapshot::{SessionOffer, SessionSnapshot};
 use crate::store::ModeSource;
 use crate::workspace::Workspace;
 
@@ -61,6 +61,7 @@ pub(super) enum SessionCommand {
         has_commands: bool,
     },
     Commands(oneshot::Sender<Vec<AvailableCommand>>),
+    Offer(oneshot::Sender<SessionOffer>),
     /// Cancels one call that runs.
     CancelCall {
         call: ToolCallId,
@@ -130,26 +131,6 @@ pub struct Undone {
     pub uncovered: Vec<String>,
     /// Files of which git's index still has the undone version.
     pub staged: Vec<PathBuf>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct LastTurn {
-    pub turn: u64,
-    /// Number of model requests.
-    pub steps: u32,
-    /// Paths below the working directory are relative to it.
-    pub changed_files: Vec<String>,
-    /// Sentences about changes that Modegate does not know.
-    pub uncovered: Vec<String>,
-    /// Background jobs that still run: id and command line.
-    pub running_jobs: Vec<String>,
-    /// Required checks that have not passed: id and reason.
-    pub failed_checks: Vec<String>,
-    /// True if changes may be unknown, because their record failed.
-    pub has_unrecorded_changes: bool,
-    /// Why the turn is not recorded, as a clause.
-    pub unrecorded: Option<String>,
-    pub spent: TurnSpent,
 }
 
 /// A path that differs from its state before the turn.
@@ -423,6 +404,10 @@ impl SessionHandle {
     /// The slash commands.
     pub async fn commands(&self) -> Result<Vec<AvailableCommand>, AgentError> {
         self.ask(SessionCommand::Commands).await
+    }
+
+    pub async fn offer(&self) -> Result<SessionOffer, AgentError> {
+        self.ask(SessionCommand::Offer).await
     }
 
     /// Cancels one call that runs. Its end follows as an update.

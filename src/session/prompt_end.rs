@@ -5,6 +5,7 @@ use tokio::sync::oneshot;
 use crate::acp::{MessageId, StopReason};
 use crate::budget::BudgetUse;
 use crate::chain::Head;
+use crate::session::TurnSpent;
 
 /// End of a turn. The caller keeps this value until the answer is on its way, because dropping it starts the
 /// next prompt.
@@ -15,6 +16,26 @@ pub struct PromptEnd {
     /// `None` if the prompt was for the model.
     pub command: Option<CommandEnd>,
     pub(super) _ack: oneshot::Sender<()>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LastTurn {
+    pub turn: u64,
+    /// Number of model requests.
+    pub steps: u32,
+    /// Paths below the working directory are relative to it.
+    pub changed_files: Vec<String>,
+    /// Sentences about changes that Modegate does not know.
+    pub uncovered: Vec<String>,
+    /// Background jobs that still run: id and command line.
+    pub running_jobs: Vec<String>,
+    /// Required checks that have not passed: id and reason.
+    pub failed_checks: Vec<String>,
+    /// True if changes may be unknown, because their record failed.
+    pub has_unrecorded_changes: bool,
+    /// Why the turn is not recorded, as a clause.
+    pub unrecorded: Option<String>,
+    pub spent: TurnSpent,
 }
 
 /// Why a turn ended. More exact than ACP's stop reason.

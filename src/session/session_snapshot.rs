@@ -20,10 +20,15 @@ pub struct SessionSnapshot {
     pub unusable_model: Option<String>,
     /// Mode that limits the session, and why, if the session's mode would allow more.
     pub limited_to: Option<(String, &'static str)>,
+}
+
+/// The tools and limits of the present mode, and what each mode permits in this session.
+#[derive(Debug)]
+pub struct SessionOffer {
     /// Names of the tools that the mode offers. Empty if an external agent answers.
     pub tools: Vec<String>,
+    /// Maximum number of model requests in a turn.
     pub max_steps: u32,
-    /// What each mode permits in this session.
     pub permits: Vec<(String, ModePermits)>,
 }
 

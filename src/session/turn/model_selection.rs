@@ -19,7 +19,7 @@ use crate::session::mode::decider::Decider;
 use crate::session::mode::policy::Policy;
 use crate::session::notes::Notes;
 use crate::session::options::{self, ModelSelection};
-use crate::session::session_snapshot::{ModePermits, SessionSnapshot};
+use crate::session::session_snapshot::{ModePermits, SessionOffer, SessionSnapshot};
 use crate::session::trace::TurnStart;
 use crate::store::Row;
 
@@ -107,10 +107,17 @@ impl Models {
             has_unrecorded_modes: !policy.unrecorded_modes.is_empty(),
             unusable_model: unusable_model.filter(|_| model.is_some()),
             limited_to: policy.limited_to(),
-            tools: model.map(|_| tool_names(policy)).unwrap_or_default(),
-            max_steps: policy.max_steps(),
-            permits: context.modes.iter().map(|mode| (mode.id.clone(), permits(policy, mode))).collect(),
         }
+    }
+
+    pub(crate) fn offer(policy: &Policy) -> SessionOffer {
+        let tools = match policy.agent.external_agent {
+            Some(_) => Vec::new(),
+            None => tool_names(policy),
+        };
+        let modes = policy.context.modes.iter();
+        let permits = modes.map(|mode| (mode.id.clone(), permits(policy, mode))).collect();
+        SessionOffer { tools, max_steps: policy.max_steps(), permits }
     }
 
     pub(crate) fn entering(&self, policy: &Policy, mode: &SessionModeId) -> ModelSelection {

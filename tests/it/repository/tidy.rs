@@ -560,6 +560,7 @@ const PARTS: [(&str, &[&str]); 18] = [
             "session/mode",
             "session/notes",
             "session/options",
+            "session/prompt_end",
             "session/session_snapshot",
             "session/turn",
         ],
