@@ -394,7 +394,7 @@ pub(super) async fn mode_changes_table_has_the_documented_columns() {
     client.until_answer(id).await;
     client.end().await;
     let record = Connection::open(file).unwrap();
-    let answers: Vec<String> = include_str!("../../../docs/reference/sessions.md")
+    let answers: Vec<String> = include_str!("../../../docs/reference/audit-log.md")
         .split("```sql\n")
         .skip(1)
         .map(|block| {

@@ -208,6 +208,22 @@ fn contents_name_each_page_once() {
     }
 }
 
+/// The link to the successor leads to a page, as all links do.
+#[test]
+fn index_names_the_successor_of_a_replaced_decision() {
+    let index = fs::read_to_string(root().join("docs/internals/decisions/README.md")).unwrap();
+    let entries: Vec<String> = index.split("\n- ").map(|entry| entry.replace("\n  ", " ")).collect();
+    let mut replaced = 0;
+    for ProsePage { path, text, .. } in pages() {
+        let Some((_, successor)) = text.split_once("\nReplaced by [") else { continue };
+        let (number, successor) = (&path["docs/internals/decisions/".len()..][..4], &successor[..4]);
+        let entry = entries.iter().find(|entry| entry.starts_with(&format!("[{number}]"))).unwrap();
+        assert!(entry.contains(&format!("(replaced by {successor})")), "{entry}");
+        replaced += 1;
+    }
+    assert_eq!(index.matches("(replaced by ").count(), replaced);
+}
+
 /// The name of a heading in links, as GitHub and most Markdown tools make it.
 fn anchor(heading: &str) -> String {
     let is_part = |c: &char| c.is_alphanumeric() || "_- ".contains(*c);
