@@ -85,7 +85,7 @@ pub struct LocalDay {
 /// The zone whose midnight begins a day.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DayZone {
-    /// That of the user, whom the environment may move.
+    /// The zone of the user. The variable `TZ` may change it.
     #[default]
     Local,
     Utc,

@@ -8,7 +8,7 @@ use clap::{Command, CommandFactory};
 use super::{Cli, write_error};
 use crate::mode::Modes;
 
-/// Commands that Modegate does not have, with what does their work here.
+/// Commands that Modegate does not have, each with the way to do the same here.
 const COMMANDS: [(&[&str], &str); 17] = [
     (
         &["exec", "e", "ask", "chat", "query", "prompt", "review", "print"],
@@ -56,7 +56,7 @@ const COMMANDS: [(&[&str], &str); 17] = [
     (&["allow", "deny", "permission", "allowed-tools"], "to add a rule: modegate permissions allow RULE"),
 ];
 
-/// Options that Modegate does not have, with what does their work here.
+/// Options that Modegate does not have, each with the way to do the same here.
 const OPTIONS: [(&[&str], &str); 13] = [
     (&["--print", "--query", "--message", "--prompt-interactive", "-i"], "to run one prompt: -p \"TEXT\""),
     (

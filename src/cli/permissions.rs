@@ -87,12 +87,8 @@ pub(super) fn run(
     if kind == Some(RuleKind::Allow) && parsed.is_unmatchable_allow() {
         bail!("{rule:?} never matches: {NO_PATTERN_FOR_SERVERS}");
     }
-    let tool = rule.split('(').next().unwrap_or(&rule);
-    if let (Some(_), Some(nearest)) = (kind, tool::unknown_tool(tool)) {
-        let text = format!(
-            "there is no tool {tool:?}; did you mean {nearest}? (A server's tools are called mcp__SERVER__TOOL.)"
-        );
-        return Err(UsageError(text).into());
+    if kind.is_some() {
+        check_tool(&rule)?;
     }
     let path = policies.permissions_file()?;
     let text = match bounded_file::read_own_text(&path, MAX_FILE) {
@@ -153,6 +149,17 @@ pub(super) fn run(
         None => writeln!(output, "{rule}: revoked for sessions opened from now on, old ones included")?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn check_tool(rule: &str) -> anyhow::Result<()> {
+    let tool = rule.split('(').next().unwrap_or(rule);
+    match tool::unknown_tool(tool) {
+        None => Ok(()),
+        Some(nearest) => Err(UsageError(format!(
+            "there is no tool {tool:?}; did you mean {nearest}? (A server's tools are called mcp__SERVER__TOOL.)"
+        ))
+        .into()),
+    }
 }
 
 /// Lists each rule with its file. A rule of two files has two lines.

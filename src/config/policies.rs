@@ -173,7 +173,7 @@ impl Policies {
         }
     }
 
-    /// Ends the trust in all contents that a file had, and in its present one. Returns what was trusted.
+    /// Ends the trust in all contents that a file had, and in its present one. Returns the entries that ended.
     pub fn revoke_trust(&self, path: &Path) -> anyhow::Result<Vec<TrustedFile>> {
         let present = bounded_file::read_text(path, MAX_FILE).ok().map(|text| ids::hash(&text));
         let is_meant = |file: &TrustedFile| file.path == path || Some(&file.hash) == present.as_ref();

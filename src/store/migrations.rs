@@ -25,11 +25,11 @@ const INCREMENTAL: i64 = 2;
 
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Creates a new store at once, because the migrations, which leave the same schema, take longer.
+/// Creates a new store in one step. The migrations leave the same schema, and take longer.
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
 
-/// Migrations in order, for files of earlier versions. Never edit a released one; add another, and to `schema.sql`
-/// what it leaves.
+/// Migrations in order, for files of earlier versions. Never edit a released one; add another, and the
+/// same change to `schema.sql`.
 pub(super) const MIGRATIONS: [&str; 13] = [
     "
     CREATE TABLE sessions (

@@ -1,4 +1,4 @@
-//! Errors about command lines: each begins alike and names what was meant.
+//! Errors about command lines: all begin alike, and they name the command or option that fits.
 
 use super::sessions::CliFixture;
 

@@ -659,7 +659,7 @@ fn a_headless_run_tells_what_was_interrupted_and_which_mode_is_gone() {
     }
 }
 
-/// Overwrites pages in the middle of the store with zeroes. What the log has of these pages would hide that.
+/// Overwrites pages in the middle of the store with zeroes. The log must not have these pages.
 fn damage(store: &Path) {
     let connection = rusqlite::Connection::open(store).unwrap();
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
