@@ -137,8 +137,8 @@ fn tip(word: &str, arguments: &[OsString]) -> Option<String> {
     if is_below_a_command(&command, word, arguments) {
         return None;
     }
-    let named = COMMANDS.iter().chain(&OPTIONS).find(|(words, _)| words.contains(&word));
-    if let Some((_, tip)) = named {
+    let entry = COMMANDS.iter().chain(&OPTIONS).find(|(words, _)| words.contains(&word));
+    if let Some((_, tip)) = entry {
         return Some((*tip).to_owned());
     }
     if let Ok(mode) = Modes::built_in().resolve(word) {

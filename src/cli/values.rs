@@ -56,8 +56,8 @@ pub(super) async fn run(
         ValueKind::Sessions => {
             let store = sessions::open_to_read(flags, environment)?;
             let listing = SessionQuery { cwd: Some(cwd), limit: SESSIONS, ..SessionQuery::default() };
-            let found = store.sessions(listing).await?;
-            found.iter().map(|session| session.id.to_string()).chain(["last".to_owned()]).collect()
+            let listed = store.sessions(listing).await?;
+            listed.iter().map(|session| session.id.to_string()).chain(["last".to_owned()]).collect()
         }
     };
     for value in values {

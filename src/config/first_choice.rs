@@ -27,9 +27,10 @@ impl FirstChoice {
             Some(mode) => layers.modes.ceilings(&mode.id)?,
             None => Vec::new(),
         };
-        let named = flags.agent.as_deref().map(|id| layers.agents.resolve(id).map(|agent| agent.id.clone()));
-        let named = named.transpose().with_context(|| with_problem(loaded, "--agent"))?;
-        let agent = flags.wrapped.as_ref().map(|(id, _)| id.clone()).or(named);
+        let chosen_agent =
+            flags.agent.as_deref().map(|id| layers.agents.resolve(id).map(|agent| agent.id.clone()));
+        let chosen_agent = chosen_agent.transpose().with_context(|| with_problem(loaded, "--agent"))?;
+        let agent = flags.wrapped.as_ref().map(|(id, _)| id.clone()).or(chosen_agent);
         let default_mode = layers.default_mode.as_deref().and_then(|id| layers.modes.resolve(id).ok());
         let default_mode =
             default_mode.map(|mode| compare::tighter_of(&layers.modes, mode, &max_modes).id.clone());

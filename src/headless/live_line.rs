@@ -78,11 +78,11 @@ fn cut(line: &str, width: usize) -> String {
     if line.chars().map(columns).sum::<usize>() <= width {
         return line.to_owned();
     }
-    let mut left = width.saturating_sub(1);
+    let mut columns_left = width.saturating_sub(1);
     let mut start = String::new();
     for c in line.chars() {
-        let Some(rest) = left.checked_sub(columns(c)) else { break };
-        left = rest;
+        let Some(rest) = columns_left.checked_sub(columns(c)) else { break };
+        columns_left = rest;
         start.push(c);
     }
     if width > 0 {

@@ -75,13 +75,13 @@ pub(super) fn tokens(html: &mut Html, turns: &[ReportTurn]) {
     open_plot(html, 100, &label);
     let step = (WIDTH / i64::try_from(bars.len()).unwrap_or(WIDTH).max(1)).min(MAX_STEP);
     for (at, usage) in bars.into_iter().enumerate() {
-        let left = i64::try_from(at).unwrap_or(0) * step;
+        let x = i64::try_from(at).unwrap_or(0) * step;
         let height = |tokens: u64| i64::try_from(tokens.saturating_mul(BAR_HEIGHT) / most).unwrap_or(0);
         let title = cells(usage).map(|(value, name)| format!("{value} {name}")).join(", ");
         let (all, cached) = (height(usage.used), height(usage.cache_read.min(usage.used)));
         let width = (step - 1).max(1);
-        rectangle(html, "bar", [left, 95 - all, width, all], &title);
-        rectangle(html, "cached", [left, 95 - cached, width, cached], &title);
+        rectangle(html, "bar", [x, 95 - all, width, all], &title);
+        rectangle(html, "cached", [x, 95 - cached, width, cached], &title);
     }
     html.constant("<line class=\"axis\" x1=\"0\" y1=\"95.5\" x2=\"1000\" y2=\"95.5\"></line>");
     html.close("svg");

@@ -69,11 +69,11 @@ fn members(entry: &Value) -> Vec<KeyValue> {
     ];
     let known = known.into_iter().filter_map(|(name, value)| Some(attribute(name, text(value?))));
     let turn = entry["turn"].as_u64().map(|turn| attribute(names::TURN, number(turn)));
-    let own = names::AUDIT_MEMBERS.iter().map(|name| (*name, &entry[*name]));
+    let members = names::AUDIT_MEMBERS.iter().map(|name| (*name, &entry[*name]));
     let facts = names::AUDIT_FACTS.iter().map(|name| (*name, &entry["facts"][*name]));
-    let own = own.chain(facts).filter_map(|(name, value)| Some((name, scalar(value)?)));
-    let own = own.map(|(name, value)| attribute(format!("{}{name}", names::AUDIT), value));
-    known.chain(turn).chain(own).collect()
+    let members = members.chain(facts).filter_map(|(name, value)| Some((name, scalar(value)?)));
+    let members = members.map(|(name, value)| attribute(format!("{}{name}", names::AUDIT), value));
+    known.chain(turn).chain(members).collect()
 }
 
 /// A word, a number or a flag.

@@ -300,9 +300,9 @@ fn held_by(pid: Pid, files: &[WrittenFile]) -> Option<&WrittenFile> {
 fn with_descriptor<'f>(thread: &Path, files: &'f [WrittenFile]) -> Option<&'f WrittenFile> {
     // A zombie has no descriptors.
     fs::read_dir(thread.join("fd")).ok()?.flatten().find_map(|descriptor| {
-        let found = rustix::fs::stat(descriptor.path()).ok()?;
-        let found = Some((found.st_dev, found.st_ino));
-        let file = files.iter().find(|file| file.identity == found)?;
+        let identity = rustix::fs::stat(descriptor.path()).ok()?;
+        let identity = Some((identity.st_dev, identity.st_ino));
+        let file = files.iter().find(|file| file.identity == identity)?;
         is_writable(&thread.join("fdinfo").join(descriptor.file_name())).then_some(file)
     })
 }
