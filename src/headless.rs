@@ -12,10 +12,9 @@ use crate::acp::{AvailableCommand, ContentBlock, NewSessionRequest, SessionId, S
 use crate::agent::Agent;
 use crate::budget::{self, BudgetLimits, BudgetUse, Figure, Period};
 use crate::client::{ClientEnd, ClientError, ClientRequest, Outgoing};
-use crate::mode::definition::near;
 use crate::model::catalog::REMEDY;
 use crate::session::{
-    EndReason, LastTurn, PromptEnd, PromptOptions, SessionHandle, SessionOffer, SessionSnapshot,
+    EndReason, LastTurn, Misspelt, PromptEnd, PromptOptions, SessionHandle, SessionOffer, SessionSnapshot,
 };
 use crate::text;
 use colors::Meaning;
@@ -239,19 +238,15 @@ fn new_view<'a, O: Write, P: Write>(
 
 /// Returns the error about a slash command that does not exist, and that resembles one.
 fn misspelt(typed: &str, commands: &[AvailableCommand]) -> Option<String> {
-    let word = typed.trim().strip_prefix('/')?.split_whitespace().next()?;
     let names: Vec<&str> = commands.iter().map(|command| command.name.as_str()).collect();
-    // Other characters occur in paths.
-    let is_name = word.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
-    if !is_name || names.contains(&word.to_ascii_lowercase().as_str()) {
-        return None;
-    }
-    let nearest = near(&word.to_ascii_lowercase(), &names)?;
-    Some(format!(
-        "there is no command /{word}: did you mean /{nearest}? The commands are {}. To send the text to the model, begin it \
-         with another word",
-        names.join(", ")
-    ))
+    let Misspelt { word, nearest } = Misspelt::find(typed, &names)?;
+    (word.to_ascii_lowercase() != nearest).then(|| {
+        format!(
+            "there is no command /{word}: did you mean /{nearest}? The commands are {}. To send the text to the model, \
+             begin it with another word",
+            names.join(", ")
+        )
+    })
 }
 
 /// The start of a line that says why a run failed.

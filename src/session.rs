@@ -29,7 +29,7 @@ use crate::store::sessions::StoredSession;
 use crate::tool::{DiskTexts, Toolset};
 use crate::workspace::Workspace;
 pub use actor::start;
-pub use command::parse::is_reserved_name;
+pub use command::parse::{Misspelt, is_reserved_name};
 pub use command::user_command::UserCommand;
 pub use handle::{ChangeSoFar, Closed, DiffKind, PromptOptions, SessionHandle, Undone};
 pub use mode::ancestry::Ancestry;

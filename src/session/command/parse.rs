@@ -159,25 +159,32 @@ pub(crate) fn find(
 
 /// A word after a slash that is no command but resembles one.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Misspelt {
+pub struct Misspelt {
     pub word: String,
     pub nearest: String,
+}
+
+impl Misspelt {
+    /// Reads the word at the start of a text without a command. `names` are those of all commands.
+    pub fn find(text: &str, names: &[&str]) -> Option<Self> {
+        let word = text.trim().strip_prefix(SLASHES)?.split_whitespace().next()?;
+        // Other characters occur in paths and in code.
+        if !word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_') {
+            return None;
+        }
+        let nearest = near(&word.to_ascii_lowercase(), names)?;
+        Some(Self { word: word.to_owned(), nearest: nearest.to_owned() })
+    }
 }
 
 /// Finds a misspelt command at the start of a prompt without a command.
 pub(crate) fn misspelt(content: &[ContentBlock], words: Vocabulary<'_>) -> Option<Misspelt> {
     let Typed { texts, first, .. } = typed(content)?;
     let (_, text) = texts.iter().find(|(block, _)| *block == first)?;
-    let word = text.trim().strip_prefix(SLASHES)?.split_whitespace().next()?;
-    // Other characters occur in paths and in code.
-    if !word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_') {
-        return None;
-    }
     let modes = words.modes.iter().map(|mode| mode.id.as_str());
     let user_commands = words.own.iter().map(|command| command.name.as_str());
     let names: Vec<&str> = COMMANDS.into_iter().chain(modes).chain(user_commands).collect();
-    let nearest = near(&word.to_ascii_lowercase(), &names)?;
-    Some(Misspelt { word: word.to_owned(), nearest: nearest.to_owned() })
+    Misspelt::find(text, &names)
 }
 
 const MAX_IGNORED: usize = 3;

@@ -120,10 +120,7 @@ const LAYERS: [(&str, &[&str]); 92] = [
     ("external_agent/settings_text", &[]),
     ("external_agent/sockets", &[]),
     ("folder_removal", &[]),
-    (
-        "headless",
-        &["acp", "agent", "budget", "client", "conversation", "mode", "model", "permission", "session"],
-    ),
+    ("headless", &["acp", "agent", "budget", "client", "conversation", "model", "permission", "session"]),
     ("hooks", &["permission", "process", "sandbox"]),
     ("http", &[]),
     ("ids", &["acp"]),
