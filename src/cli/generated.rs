@@ -20,7 +20,7 @@ pub(super) fn completions(shell: Shell, mut output: impl Write) -> anyhow::Resul
 fn with_values(script: &str, shell: Shell) -> String {
     let mut script = script.to_owned();
     for (option, kind) in OPTIONS {
-        let values = format!("$(modegate values {kind} 2>/dev/null)");
+        let values = format!("$(modegate __values {kind} 2>/dev/null)");
         script = match shell {
             Shell::Bash => script.replace(
                 &format!("--{option})\n                    COMPREPLY=($(compgen -f \"${{cur}}\"))"),
@@ -34,7 +34,7 @@ fn with_values(script: &str, shell: Shell) -> String {
             }),
             Shell::Fish => lines(&script, |line| {
                 let is_option = line.contains(&format!(" -l {option} -d "));
-                is_option.then(|| format!("{line} -f -a \"(modegate values {kind} 2>/dev/null)\""))
+                is_option.then(|| format!("{line} -f -a \"(modegate __values {kind} 2>/dev/null)\""))
             }),
             _ => script,
         };
@@ -43,7 +43,7 @@ fn with_values(script: &str, shell: Shell) -> String {
     match shell {
         Shell::Zsh => script.replace(
             "':id -- Id of the session:_default'",
-            "':id -- Id of the session:{compadd -- $(modegate values sessions 2>/dev/null)}'",
+            "':id -- Id of the session:{compadd -- $(modegate __values sessions 2>/dev/null)}'",
         ),
         _ => script,
     }
@@ -83,7 +83,7 @@ pub(super) fn man(mut output: impl Write) -> anyhow::Result<ExitCode> {
 }
 
 fn leaves(command: &clap::Command) -> Vec<&clap::Command> {
-    let subcommands = command.get_subcommands().filter(|it| it.get_name() != "help");
+    let subcommands = command.get_subcommands().filter(|it| it.get_name() != "help" && !it.is_hide_set());
     let below = subcommands.flat_map(|subcommand| {
         let subcommand_leaves = leaves(subcommand);
         if subcommand_leaves.is_empty() { vec![subcommand] } else { subcommand_leaves }

@@ -32,7 +32,7 @@ pub(super) fn option_of(cli: &Cli, matches: &ArgMatches) -> Option<String> {
         CliCommand::Memories(_) => ("memories", &["--cwd", "--store"]),
         CliCommand::Doctor(_) => ("doctor", &["--cwd", "--store"]),
         CliCommand::Report(_) => ("report", &["--cwd", "--store"]),
-        CliCommand::Values { .. } => ("values", &["--cwd", "--store"]),
+        CliCommand::Values { .. } => ("__values", &["--cwd", "--store"]),
         CliCommand::Audit(_) => ("audit", &["--cwd", "--store"]),
         CliCommand::Permissions(_) => ("permissions", &["--cwd"]),
         CliCommand::Policy(_) => ("policy", &["--cwd"]),

@@ -1,4 +1,4 @@
-//! Values of options for the completion scripts, which call `modegate values KIND`.
+//! Values of options for the completion scripts, which call `modegate __values KIND`.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -40,11 +40,11 @@ pub(super) async fn run(
     mut output: impl Write,
 ) -> anyhow::Result<ExitCode> {
     let cwd = config::real_working_folder(flags)?;
-    let loaded = Policies::new(environment, None, false).load(&cwd);
+    let load = || Policies::new(environment, None, false).load(&cwd);
     let values: Vec<String> = match kind {
-        ValueKind::Modes => loaded.layers.modes.iter().map(|mode| mode.id.clone()).collect(),
+        ValueKind::Modes => load().layers.modes.iter().map(|mode| mode.id.clone()).collect(),
         ValueKind::Agents => {
-            let agents = session_policy::limited_agents(&loaded, environment, &cwd);
+            let agents = session_policy::limited_agents(&load(), environment, &cwd);
             agents.iter().map(|agent| agent.id.clone()).collect()
         }
         ValueKind::Models => {

@@ -82,10 +82,12 @@ fn values_of_options_are_completed() {
     assert_eq!(complete(&fixture, &["modegate", "--model", "off"]), ["offline"]);
     assert_eq!(complete(&fixture, &["modegate", "--resume", "la"]), ["last"]);
     assert_eq!(complete(&fixture, &["modegate", "sess"]), ["sessions"], "clap's own");
+    assert_eq!(complete(&fixture, &["modegate", "val"]), [""], "the command of the scripts is hidden");
+    assert!(!run(&["man"]).contains("VALUES"));
     for (shell, text) in [
-        ("zsh", "MODE:{compadd -- $(modegate values modes 2>/dev/null)}'"),
-        ("zsh", "':id -- Id of the session:{compadd -- $(modegate values sessions 2>/dev/null)}'"),
-        ("fish", "-r -f -a \"(modegate values models 2>/dev/null)\""),
+        ("zsh", "MODE:{compadd -- $(modegate __values modes 2>/dev/null)}'"),
+        ("zsh", "':id -- Id of the session:{compadd -- $(modegate __values sessions 2>/dev/null)}'"),
+        ("fish", "-r -f -a \"(modegate __values models 2>/dev/null)\""),
     ] {
         assert!(run(&["completions", shell]).contains(text), "{shell}: {text}");
     }
