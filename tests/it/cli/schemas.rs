@@ -3,15 +3,16 @@
 use serde_json::Value;
 
 use super::sessions::CliFixture;
-use crate::support::headless_output::{is_line, matches};
+use crate::support::headless_output::{exact, is_line};
 
 fn check(schema: &str, output: &str, fixture: &CliFixture) {
     let (code, text, errors) = fixture.run(&["schema", schema]);
     assert_eq!(code, 0, "{errors}");
     let schema: Value = serde_json::from_str(&text).unwrap();
     let output: Value = serde_json::from_str(output).unwrap();
-    assert!(matches(schema.clone(), &output), "{output}");
-    assert!(!matches(schema, &serde_json::json!({})), "the control");
+    let schema = exact(schema);
+    assert_eq!(schema.validate(&output), Ok(()), "{output}");
+    assert!(schema.validate(&serde_json::json!({})).is_err(), "the control");
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! Checks the JSON lines of headless runs against the schemas that `modegate schema` prints.
 
-use boon::{Compiler, Schemas};
+use std::sync::LazyLock;
+
 use modegate::headless::{result_schema, stream_schema};
 use serde_json::Value;
+
+use super::CompiledSchema;
 
 /// Checks each line of a headless run in the output of the binary. Lines of a conversation with a client have no
 /// `type`.
@@ -20,16 +23,14 @@ pub(crate) fn check_lines(output: &str) {
 }
 
 pub(crate) fn is_line(line: &Value) -> bool {
-    let is_result = line["type"] != "result" || matches(result_schema().into(), line);
-    is_result && matches(stream_schema().into(), line)
+    static RESULT: LazyLock<CompiledSchema> = LazyLock::new(|| exact(result_schema().into()));
+    static STREAM: LazyLock<CompiledSchema> = LazyLock::new(|| exact(stream_schema().into()));
+    let is_result = line["type"] != "result" || RESULT.validate(line).is_ok();
+    is_result && STREAM.validate(line).is_ok()
 }
 
-pub(crate) fn matches(schema: Value, output: &Value) -> bool {
-    let mut schemas = Schemas::new();
-    let mut compiler = Compiler::new();
-    compiler.add_resource("schema.json", closed(schema)).unwrap();
-    let index = compiler.compile("schema.json", &mut schemas).unwrap();
-    schemas.validate(output, index).is_ok()
+pub(crate) fn exact(schema: Value) -> CompiledSchema {
+    CompiledSchema::new(closed(schema))
 }
 
 /// Rejects members that the schema does not have, unless it says that there may be others.
