@@ -1,5 +1,8 @@
 //! The output of `modegate policy` agrees with the limits that apply.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
 use serde_json::{Value, json};
 
 use super::machine::{Machine, in_namespace};
@@ -144,6 +147,54 @@ fn messages_name_the_policy() {
         ] {
             let output = machine.run(options);
             assert!(output.contains(expected), "{options:?}: {output}");
+        }
+    });
+}
+
+/// True if `modegate policy check` ends with 0.
+fn is_checked(machine: &Machine) -> bool {
+    machine.command(&["policy", "check"]).output().unwrap().status.success()
+}
+
+#[test]
+fn check_fails_for_what_denies_nothing_and_for_what_users_cannot_read() {
+    in_namespace("shown::check_fails_for_what_denies_nothing_and_for_what_users_cannot_read", || {
+        let machine = Machine::new();
+        for (policy, is_right) in [
+            ("permissions: {deny: ['shell(git push *)']}", true),
+            ("permissions: {deny: ['bash(git push *)']}", false),
+        ] {
+            machine.set_policy(policy);
+            assert_eq!(is_checked(&machine), is_right, "{policy}");
+        }
+        machine.set_policy("max_mode: ask");
+        assert!(is_checked(&machine), "the control");
+        for (path, mode) in [("/etc/modegate/policy.yaml", 0o600), ("/etc/modegate", 0o700)] {
+            let before = fs::metadata(path).unwrap().permissions();
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+            let output = machine.run(&["policy", "check"]);
+            assert!(!is_checked(&machine) && output.contains("others may not read it"), "{path}: {output}");
+            fs::set_permissions(path, before).unwrap();
+        }
+    });
+}
+
+#[test]
+fn hints_and_rules_do_not_promise_what_the_policy_takes() {
+    in_namespace("shown::hints_and_rules_do_not_promise_what_the_policy_takes", || {
+        let machine = Machine::new();
+        for (policy, is_limited) in [("max_mode: ask\nuser_may: {allow_calls: false}", true), ("", false)] {
+            machine.set_policy(policy);
+            let mode = if is_limited { "code" } else { "ask" };
+            let output = machine.write_with(&["--mode", mode]);
+            assert_eq!(output.contains("use --mode code"), !is_limited, "{output}");
+            assert_eq!(output.contains("the session is limited to ask mode"), is_limited, "{output}");
+            let output = machine.run(&["permissions", "allow", "edit_file"]);
+            assert_eq!(
+                output.contains("without effect by your organisation's policy"),
+                is_limited,
+                "{output}"
+            );
         }
     });
 }
