@@ -197,7 +197,7 @@ enum CliCommand {
     #[command(args = [unused::argument("cwd"), unused::argument("store")])]
     Schema(schemas::SchemaArguments),
     /// Print values of an option, for completion scripts
-    #[command(hide = true)]
+    #[command(name = "__values", hide = true)]
     Values {
         /// Kind of the values
         kind: values::ValueKind,

@@ -108,9 +108,8 @@ impl Environment {
             model: read_variable("MODEGATE_MODEL"),
             small_model: read_variable("MODEGATE_SMALL_MODEL"),
             log_level: read_variable("MODEGATE_LOG"),
-            has_no_color: std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()),
-            has_capable_terminal: std::env::var_os("TERM")
-                .is_some_and(|name| !name.is_empty() && name != "dumb"),
+            has_no_color: read_variable("NO_COLOR").is_some(),
+            has_capable_terminal: read_variable("TERM").is_some_and(|name| name != "dumb"),
             config_folder,
             data_folder,
             keys,

@@ -83,6 +83,8 @@ pub(super) struct DeniedCall {
     pub call_id: String,
 }
 
+/// The tags are members, because schemars describes no tag of a struct, and a tag of the enum is a member beside a
+/// reference, which a schema cannot close.
 #[derive(Debug, Clone, Copy, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum InitTag {
