@@ -175,6 +175,9 @@ pub struct ToolCallUpdateEvent {
     pub was_cancelled: bool,
 }
 
+/// `_meta` of the call that stands for a program of `modegate run`, when it starts: true.
+pub const PROGRAM_META: &str = "modegate/program";
+
 /// A title that replaces that of the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallTitle {

@@ -40,12 +40,12 @@ impl Source {
     }
 
     /// The present day. In a counted source the zone is UTC, and asking does not advance the clock.
-    pub fn today(&self, zone: DayZone) -> LocalDay {
+    pub fn today(&self, zone: DayZone) -> Day {
         match &self.0 {
-            SourceKind::Real => LocalDay::of(jiff::Timestamp::now(), zone.time_zone()),
+            SourceKind::Real => Day::of(jiff::Timestamp::now(), zone.time_zone()),
             SourceKind::Counted { ticks, .. } => {
                 let now = jiff::Timestamp::from_millisecond(ticks.load(Ordering::Relaxed));
-                LocalDay::of(now.unwrap_or_default(), jiff::tz::TimeZone::UTC)
+                Day::of(now.unwrap_or_default(), jiff::tz::TimeZone::UTC)
             }
         }
     }
@@ -73,9 +73,9 @@ impl Source {
     }
 }
 
-/// A day of the local time zone, which `TZ` or the system names; without one, of UTC.
+/// A calendar day of a [`DayZone`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LocalDay {
+pub struct Day {
     /// As ISO 8601.
     pub date: String,
     /// For people: the next midnight, with its offset from UTC.
@@ -85,7 +85,7 @@ pub struct LocalDay {
 /// The zone whose midnight begins a day.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DayZone {
-    /// The zone of the user. The variable `TZ` may change it.
+    /// The zone that `TZ` or the system names; without one, UTC.
     #[default]
     Local,
     Utc,
@@ -100,7 +100,7 @@ impl DayZone {
     }
 }
 
-impl LocalDay {
+impl Day {
     fn of(now: jiff::Timestamp, zone: jiff::tz::TimeZone) -> Self {
         let now = now.to_zoned(zone);
         // The last day that the library knows has no end.
@@ -191,7 +191,7 @@ mod tests {
             ("2026-11-27T23:00:00Z", &jiff::tz::TimeZone::UTC, "2026-11-27", "2026-11-28 00:00 +00:00"),
             ("2026-10-24T22:30:00Z", &berlin, "2026-10-25", "2026-10-26 00:00 +01:00"),
         ] {
-            let day = LocalDay::of(at(now), zone.clone());
+            let day = Day::of(at(now), zone.clone());
             assert_eq!((day.date.as_str(), day.ends.as_str()), (date, ends), "{now}");
         }
     }

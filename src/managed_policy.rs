@@ -37,7 +37,8 @@ pub const MAX_FILE: u64 = 256 * 1024;
 /// Reason for a limit, at the end of a sentence.
 pub const BY_POLICY: &str = "by your organisation's policy";
 
-/// `docs/reference/managed-policy.md` is made from these comments; a default is the last sentence.
+// `docs/reference/managed-policy.md` is made from the comments of the fields; a default is the last sentence.
+/// The policy of an organisation, which limits what users of a machine may choose.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ManagedPolicy {

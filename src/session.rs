@@ -15,7 +15,7 @@ pub use crate::conversation::system_prompt::ClientPrompt;
 use crate::conversation::system_prompt::Sources;
 use crate::file_lock::FileLocks;
 use crate::hooks::runner::Hooks;
-use crate::ids::{LocalDay, Source};
+use crate::ids::{Day, Source};
 use crate::mode::{Mode, Modes};
 pub use crate::model::TraceContext;
 use crate::model::catalog::ModelCatalog;
@@ -139,7 +139,7 @@ pub struct SessionContext {
 
 impl SessionContext {
     /// The day that budgets count.
-    fn today(&self) -> LocalDay {
+    fn today(&self) -> Day {
         self.source.today(self.budgets.day_zone)
     }
 

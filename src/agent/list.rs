@@ -18,7 +18,7 @@ use crate::ids;
 use crate::mode::Modes;
 use crate::platform::files::real_path;
 use crate::session::{Closed, head_meta};
-use crate::store::sessions::{OpenSessionError, SessionQuery, StoredSession};
+use crate::store::sessions::{ListedRuns, OpenSessionError, SessionQuery, StoredSession};
 
 const PAGE: usize = 50;
 
@@ -38,7 +38,8 @@ impl Agent {
         let after = request.cursor.as_deref().map(read_cursor).transpose()?;
         let cwd = request.cwd.as_ref().map(|cwd| real_path(cwd).unwrap_or_else(|_| cwd.clone()));
         let agent = self.host.wrapped.as_ref().map(|agent| agent.id.clone());
-        let listing = SessionQuery { cwd, agent, after, limit: PAGE + 1, search: None };
+        let listing =
+            SessionQuery { cwd, agent, after, limit: PAGE + 1, search: None, runs: ListedRuns::LeftOut };
         let mut sessions = self.context.store.sessions(listing).await.map_err(|_| AgentError::Unreadable)?;
         let more = sessions.len() > PAGE;
         sessions.truncate(PAGE);

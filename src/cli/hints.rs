@@ -108,6 +108,9 @@ const OPTIONS: [(&[&str], &str); 13] = [
 /// Prints the error or the help that was asked for, and ends the process.
 pub(super) fn exit(error: clap::Error, arguments: &[OsString]) -> ! {
     let error = with_tip(error, arguments);
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        error.exit();
+    }
     if error.use_stderr() {
         let text = error.render().to_string();
         // All errors of Modegate begin alike.
@@ -134,8 +137,8 @@ fn with_tip(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
 
 fn tip(word: &str, arguments: &[OsString]) -> Option<String> {
     let command = Cli::command();
-    if is_below_a_command(&command, word, arguments) {
-        return None;
+    if let Some(above) = command_above(&command, word, arguments) {
+        return tip_below(above, word);
     }
     let entry = COMMANDS.iter().chain(&OPTIONS).find(|(words, _)| words.contains(&word));
     if let Some((_, tip)) = entry {
@@ -147,10 +150,23 @@ fn tip(word: &str, arguments: &[OsString]) -> Option<String> {
     word.contains(char::is_whitespace).then(|| "to run it as a prompt: modegate -p \"TEXT\"".to_owned())
 }
 
-/// True if the word follows a command, whose words these tables do not know.
-fn is_below_a_command(command: &Command, word: &str, arguments: &[OsString]) -> bool {
-    let before = arguments.iter().skip(1).map_while(|argument| argument.to_str().filter(|it| *it != word));
-    before.into_iter().any(|argument| command.find_subcommand(argument).is_some())
+/// The command that the word follows.
+fn command_above<'a>(command: &Command, word: &str, arguments: &'a [OsString]) -> Option<&'a str> {
+    let mut before =
+        arguments.iter().skip(1).map_while(|argument| argument.to_str().filter(|it| *it != word));
+    before.find(|argument| command.find_subcommand(argument).is_some())
+}
+
+/// The tables above are not for words that follow a command.
+fn tip_below(above: &str, word: &str) -> Option<String> {
+    match (above, word) {
+        ("modes" | "policy", "schema") => Some(format!("to print the schema: modegate schema {above}")),
+        ("modes", mode) if Modes::built_in().resolve(mode).is_ok() => Some(format!(
+            "to print a mode: modegate modes show {mode}; to change that of a running program: modegate mode {mode}"
+        )),
+        ("setup", "--list") => Some("what is stored, without the keys: modegate doctor".to_owned()),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -170,6 +186,20 @@ mod tests {
             });
             assert!(!is_option, "{option}");
         }
+    }
+
+    #[test]
+    fn tips_below_commands() {
+        let tip_of = |line: &str| {
+            let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            tip(line.rsplit(' ').next().unwrap_or_default(), &arguments)
+        };
+        assert_eq!(tip_of("modegate modes schema").unwrap(), "to print the schema: modegate schema modes");
+        assert_eq!(tip_of("modegate policy schema").unwrap(), "to print the schema: modegate schema policy");
+        assert!(tip_of("modegate modes plan").unwrap().contains("modegate modes show plan"));
+        assert!(tip_of("modegate setup --list").unwrap().ends_with("modegate doctor"));
+        assert_eq!(tip_of("modegate sessions login"), None);
+        assert!(tip_of("modegate login").is_some());
     }
 
     /// Words behind `modegate` in a tip are a command line that exists.

@@ -46,12 +46,6 @@ pub(super) enum PolicyCommand {
         #[command(flatten)]
         format: JsonFlag,
     },
-    /// Print the JSON Schema of policy files, or of the output of a command
-    Schema {
-        /// Output with --json that the schema describes [default: the policy file]
-        #[arg(value_enum)]
-        output: Option<SchemaOf>,
-    },
 }
 
 #[derive(Debug, Clone, Copy, Args)]
@@ -59,14 +53,6 @@ pub(super) struct JsonFlag {
     /// Print one JSON object
     #[arg(long, global = true)]
     json: bool,
-}
-
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-pub(super) enum SchemaOf {
-    /// Output of `policy show --json`
-    Show,
-    /// Output of `policy explain --json`
-    Explain,
 }
 
 #[derive(Debug, Subcommand)]
@@ -134,15 +120,6 @@ pub(super) async fn run(
             } else {
                 writeln!(output, "{}", visible(&decision.text))?;
             }
-            Ok(ExitCode::SUCCESS)
-        }
-        PolicyCommand::Schema { output: of } => {
-            let schema = match of {
-                None => schemars::schema_for!(ManagedPolicy),
-                Some(SchemaOf::Show) => schemars::schema_for!(PolicyOutput),
-                Some(SchemaOf::Explain) => schemars::schema_for!(PolicyDecision),
-            };
-            writeln!(output, "{}", serde_json::to_string_pretty(&schema)?)?;
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -22,7 +22,7 @@ use crate::mode::{Modes, ShellUse};
 use crate::permission::external::{Requirement, requirement};
 use crate::permission::hints::Belief;
 use crate::permission::{self, CallFacts, Ceilings, Claim, Effect, rules};
-use crate::policy::{Diagnostic, LayerOwner, Layers, ModeFile};
+use crate::policy::{Diagnostic, LayerOwner, Layers};
 use crate::store::log;
 use crate::text::{counted, first_line, visible};
 use crate::tool::mcp::{self, ExpectedBeliefs};
@@ -46,8 +46,6 @@ pub(super) enum ModesCommand {
         #[arg(long, requires = "file")]
         project: bool,
     },
-    /// Print the JSON Schema of modes files
-    Schema,
     /// Explain how a call would be decided and by which rule
     Explain {
         /// Id of the mode that decides
@@ -95,10 +93,6 @@ pub(super) async fn run(
         ModesCommand::Check { file: None, .. } => {
             let cwd = config::real_working_folder(flags)?;
             check(&policies.load(&cwd), &policies.files(&cwd), output)
-        }
-        ModesCommand::Schema => {
-            writeln!(output, "{}", serde_json::to_string_pretty(&schemars::schema_for!(ModeFile))?)?;
-            Ok(ExitCode::SUCCESS)
         }
         ModesCommand::Log { session, json } => {
             show_log(flags, environment, session.as_deref(), json, (output, errors)).await

@@ -9,21 +9,19 @@ use anyhow::{Context, anyhow, bail};
 use clap::Subcommand;
 
 use super::{CliStreams, InputKind, UsageError};
-use crate::acp::{SessionId, SessionModeId, SessionUpdate};
+use crate::acp::{SessionId, SessionModeId};
 use crate::agent::{Agent, First};
 use crate::client;
 use crate::config::environment::Environment;
 use crate::config::policies::{Loaded, Policies};
 use crate::config::{self, Config, Flags, Runtime};
-use crate::event::SessionEvent;
-use crate::external_agent::client::PROGRAM_META;
 use crate::ids::{self, Source};
 use crate::mode::stored::Defaults;
 use crate::platform::files::{create_private_file, real_path};
 use crate::policy::Layers;
 use crate::session::SessionHandle;
 use crate::store::events::StoredEvent;
-use crate::store::sessions::{OldSession, SessionQuery, StoredSession};
+use crate::store::sessions::{ListedRuns, OldSession, SessionQuery, StoredSession};
 use crate::store::{Store, StoreLocation, retention};
 use crate::text::counted;
 use output::{ExportFormat, SessionDetails, SessionOutput};
@@ -51,6 +49,9 @@ pub(super) enum SessionsCommand {
         /// Maximum number of sessions to list
         #[arg(long, value_name = "N", default_value_t = LISTED)]
         limit: usize,
+        /// Include programs of `modegate run`
+        #[arg(long)]
+        runs: bool,
         /// List only sessions with this text in their title or in a prompt
         #[arg(long, value_name = "TEXT")]
         search: Option<String>,
@@ -123,10 +124,11 @@ pub(super) async fn run(
 ) -> anyhow::Result<ExitCode> {
     let CliStreams { input, input_kind, mut output, mut errors } = streams;
     match action {
-        SessionsCommand::List { all, limit, search, json } => {
+        SessionsCommand::List { all, limit, runs, search, json } => {
             let store = open_to_read(flags, &environment)?;
             let cwd = if all { None } else { Some(config::real_working_folder(flags)?) };
-            let listing = SessionQuery { cwd, limit, search, ..SessionQuery::default() };
+            let runs = if runs { ListedRuns::Included } else { ListedRuns::LeftOut };
+            let listing = SessionQuery { cwd, limit, search, runs, ..SessionQuery::default() };
             let mut sessions = store.sessions(listing.clone()).await?;
             let more = store.count_sessions(listing.clone()).await?.saturating_sub(sessions.len() as u64);
             read_modes(&mut sessions, flags, &environment);
@@ -135,7 +137,9 @@ pub(super) async fn run(
                     writeln!(output, "{}", serde_json::to_string(&SessionOutput::new(session))?)?;
                 }
             } else if sessions.is_empty() {
-                writeln!(output, "{}", print::none_found(&listing))?;
+                let with_runs = SessionQuery { runs: ListedRuns::Included, ..listing.clone() };
+                let has_runs = store.count_sessions(with_runs).await? > 0;
+                writeln!(output, "{}", print::none_found(&listing, has_runs))?;
             } else {
                 print::list(&sessions, all, &mut output)?;
             }
@@ -214,7 +218,10 @@ pub(super) async fn run(
 
 /// Finds the most recent session that takes prompts.
 pub(super) async fn newest(store: &Store, cwd: PathBuf, agent: Option<String>) -> anyhow::Result<SessionId> {
-    let newest = newest_with_prompts(store, cwd, agent).await?;
+    let cwd = Some(real_path(&cwd).unwrap_or(cwd));
+    let runs = ListedRuns::LeftOut;
+    let listing = SessionQuery { cwd, agent, limit: 1, runs, ..SessionQuery::default() };
+    let newest = store.sessions(listing).await?.pop();
     if let Some(reason) = store.substituted() {
         bail!("there is no session to continue, because {reason}");
     }
@@ -230,30 +237,11 @@ pub(super) async fn newest(store: &Store, cwd: PathBuf, agent: Option<String>) -
     )
 }
 
-/// Sessions of `modegate run` take no prompts.
-async fn newest_with_prompts(
-    store: &Store,
-    cwd: PathBuf,
-    agent: Option<String>,
-) -> anyhow::Result<Option<StoredSession>> {
-    let cwd = real_path(&cwd).unwrap_or(cwd);
-    let mut listing = SessionQuery { cwd: Some(cwd), agent, limit: 1, ..SessionQuery::default() };
-    loop {
-        let session = store.sessions(listing.clone()).await?.pop();
-        match session {
-            Some(session) if is_of_program(store, &session).await? => {
-                listing.after = Some((session.updated_at, session.id));
-            }
-            found => return Ok(found),
-        }
-    }
-}
-
 /// # Errors
 /// Returns an error if there is no such session, or if it takes no prompts.
 pub(super) async fn to_resume(store: &Store, cwd: &Path, part: &str) -> anyhow::Result<SessionId> {
     let session = find(store, cwd, part).await?;
-    if is_of_program(store, &session).await? {
+    if store.is_of_program(&session.id).await? {
         bail!(
             "{} is the session of a program of `modegate run`, which takes no prompts; `modegate sessions show {part}` \
              shows what the program changed",
@@ -261,22 +249,6 @@ pub(super) async fn to_resume(store: &Store, cwd: &Path, part: &str) -> anyhow::
         );
     }
     Ok(session.id)
-}
-
-async fn is_of_program(store: &Store, session: &StoredSession) -> anyhow::Result<bool> {
-    if session.agent.is_none() {
-        return Ok(false);
-    }
-    let first = store.events(&session.id, 0, PAGE).await?;
-    Ok(first.iter().any(|stored| match &stored.event {
-        SessionEvent::ForwardedUpdate { update } => match &**update {
-            SessionUpdate::ToolCall(call) => {
-                call.meta.as_ref().is_some_and(|meta| meta.contains_key(PROGRAM_META))
-            }
-            _ => false,
-        },
-        _ => false,
-    }))
 }
 
 /// `part` is an id, its first or last characters, or `last` for the newest session of the working folder.

@@ -35,7 +35,8 @@ pub const SETUP: &str = "setup.yaml";
 
 const MAX_FILE: u64 = 1024 * 1024;
 
-/// `docs/reference/config.md` is made from these comments; a default is the last sentence.
+// `docs/reference/config.md` is made from the comments of the fields; a default is the last sentence.
+/// Settings of a user.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UserFile {

@@ -29,7 +29,7 @@ pub use error::{ExternalAgentError, StartError};
 pub use login::{LOGIN_ARGUMENT, WrappedAgent};
 pub use start::StartingAgent;
 use state::AgentState;
-pub use terminal_program::{EXIT_META, JOB_META, PROGRAM_CALL, PROGRAM_META, REFUSED_META};
+pub use terminal_program::{EXIT_META, JOB_META, PROGRAM_CALL, REFUSED_META};
 
 mod command;
 mod connection;

@@ -45,7 +45,8 @@ pub const VARIABLES: [&str; 19] = [
     "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT",
 ];
 
-/// `docs/reference/config.md` is made from these comments; a default is the last sentence.
+// `docs/reference/config.md` is made from the comments of the fields; a default is the last sentence.
+/// Where telemetry is sent, and what it contains.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TelemetrySettings {

@@ -42,6 +42,12 @@ impl Store {
         self.query(move |connection, _| sessions::like(connection, &part)).await
     }
 
+    /// True for a session of `modegate run`, which takes no prompts.
+    pub async fn is_of_program(&self, id: &SessionId) -> Result<bool, StoreError> {
+        let id = id.clone();
+        self.query(move |connection, _| sessions::is_of_program(connection, &id)).await
+    }
+
     /// The number of sessions that a list has, whatever its limit.
     pub async fn count_sessions(&self, listing: SessionQuery) -> Result<u64, StoreError> {
         self.query(move |connection, _| sessions::count(connection, &listing)).await

@@ -8,6 +8,7 @@ use super::entry::ScopeRow;
 use super::{StoreError, StoreOwner, sql};
 use crate::acp::SessionId;
 use crate::chain::{Head, Link};
+use crate::event::PROGRAM_META;
 use crate::permission::Scope;
 
 /// A stored session. Times are in milliseconds since 1970.
@@ -54,6 +55,15 @@ pub struct SessionQuery {
     pub limit: usize,
     /// Text of the title or of a prompt, in any case of ASCII letters.
     pub search: Option<String>,
+    pub runs: ListedRuns,
+}
+
+/// Whether a list has the sessions of `modegate run`, which take no prompts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ListedRuns {
+    #[default]
+    Included,
+    LeftOut,
 }
 
 /// A session that was not used for some time.
@@ -88,6 +98,9 @@ const COLUMNS: &str = "id, cwd, directories, \
     coalesce((SELECT turn FROM events WHERE session_id = sessions.id ORDER BY seq DESC LIMIT 1), 0), \
     (SELECT max(number) FROM chain WHERE session_id = sessions.id), chained, forked_from, parent, agent, \
     harness_session, harness_mode";
+
+/// The call that stands for a program is among them.
+const FIRST_EVENTS: u64 = 256;
 
 /// Sessions that are neither copied nor deleted at the moment.
 const VISIBLE: &str = "coalesce(state, 'empty') = 'empty'";
@@ -158,7 +171,24 @@ fn filter(listing: &SessionQuery, [cwd, agent, search]: [u8; 3]) -> (&'static st
         ),
         None => format!("?{search} IS NULL"),
     };
-    (index, format!("{cwd} AND {agent} AND {search}"))
+    let runs = match listing.runs {
+        ListedRuns::Included => "1".to_owned(),
+        ListedRuns::LeftOut => format!("NOT {}", of_program()),
+    };
+    (index, format!("{cwd} AND {agent} AND {search} AND {runs}"))
+}
+
+/// True for a session of `modegate run`.
+fn of_program() -> String {
+    format!(
+        "(agent IS NOT NULL AND EXISTS (SELECT 1 FROM events WHERE session_id = sessions.id AND seq < {FIRST_EVENTS} \
+         AND kind = 'relayed' AND json_extract(body, '$.update._meta.\"{PROGRAM_META}\"')))"
+    )
+}
+
+pub(super) fn is_of_program(connection: &Connection, id: &SessionId) -> rusqlite::Result<bool> {
+    let sql = format!("SELECT {} FROM sessions WHERE id = ?1", of_program());
+    connection.query_row(&sql, [&*id.0], |row| row.get(0)).optional().map(Option::unwrap_or_default)
 }
 
 /// Without the condition, the parameter counts nevertheless.

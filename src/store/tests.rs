@@ -364,10 +364,13 @@ async fn memory_write_to_a_moved_file_is_an_error() {
     assert_eq!(count(&path, "memories"), 2);
 }
 
-fn listings() -> [sessions::SessionQuery; 4] {
+fn listings() -> [sessions::SessionQuery; 5] {
     let (cwd, agent) = (Some(PathBuf::from("/w")), Some("general".to_owned()));
-    [(None, None), (cwd.clone(), None), (None, agent.clone()), (cwd, agent)]
-        .map(|(cwd, agent)| sessions::SessionQuery { cwd, agent, limit: 2, ..Default::default() })
+    let [all, of_cwd, of_agent, of_both] =
+        [(None, None), (cwd.clone(), None), (None, agent.clone()), (cwd, agent)]
+            .map(|(cwd, agent)| sessions::SessionQuery { cwd, agent, limit: 2, ..Default::default() });
+    let without_runs = sessions::SessionQuery { runs: sessions::ListedRuns::LeftOut, ..all.clone() };
+    [all, of_cwd, of_agent, of_both, without_runs]
 }
 
 /// A page of a list must cost the same however many sessions there are.

@@ -176,7 +176,10 @@ fn choose(
         (None, _, Some(part)) if !list.is_empty() => {
             bail!("no program of `modegate run` runs in the session {part:?}: running are {list}")
         }
-        (None, ..) => bail!("no program of `modegate run` is running"),
+        (None, ..) => bail!(
+            "no program of `modegate run` is running, whose mode could change; for a session: modegate sessions set-mode; \
+             for a list of modes: modegate modes list"
+        ),
         _ => bail!("several programs are running: name one of the sessions {list}"),
     }
 }
@@ -377,7 +380,11 @@ mod tests {
         assert!(
             choose(&["s-abc", "s-def"], Some("plan"), None).unwrap_err().contains("in the session \"plan\"")
         );
-        assert_eq!(choose(&[], Some("plan"), None).unwrap_err(), "no program of `modegate run` is running");
+        assert!(
+            choose(&[], Some("list"), None)
+                .unwrap_err()
+                .ends_with("for a list of modes: modegate modes list")
+        );
     }
 
     /// Returns what a mode change prints, and its error.

@@ -56,7 +56,10 @@ fn short_length(ids: &[&str]) -> usize {
     (length + 2).min(longest)
 }
 
-pub(super) fn none_found(listing: &SessionQuery) -> String {
+pub(super) fn none_found(listing: &SessionQuery, has_runs: bool) -> String {
+    if has_runs {
+        return "No sessions; --runs lists the programs of `modegate run`.".to_owned();
+    }
     let with = listing.search.as_ref().map(|text| format!(" with {text:?}")).unwrap_or_default();
     match listing.cwd {
         Some(_) => format!("No sessions{with} in this directory; --all lists the others."),

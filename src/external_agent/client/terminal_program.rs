@@ -6,6 +6,7 @@ use std::io;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
 
+use crate::event::PROGRAM_META;
 use crate::process::program::{Program, ProgramEnd};
 use crate::process::{ChildStdio, Exit, JobState};
 
@@ -18,9 +19,6 @@ pub const JOB_META: &str = "modegate/job";
 
 /// On the call that stands for the program, when an act of the program was refused: a `RefusedAct`.
 pub const REFUSED_META: &str = "modegate/refused";
-
-/// On the call that stands for the program, when it starts.
-pub const PROGRAM_META: &str = "modegate/program";
 
 const BUFFER: usize = 64 * 1024;
 

@@ -92,6 +92,28 @@ impl CliFixture {
         assert_eq!(lines.next(), None);
         session
     }
+
+    /// Number of sessions in a client's list.
+    #[cfg(target_os = "linux")]
+    fn listed_by_client(&self) -> usize {
+        let requests = [
+            json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": { "protocolVersion": 1 } }),
+            json!({ "jsonrpc": "2.0", "id": 1, "method": "session/list", "params": {} }),
+        ];
+        let input = self.path("requests.jsonl");
+        std::fs::write(&input, requests.map(|request| format!("{request}\n")).concat()).unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_modegate"))
+            .args(["--model", "offline", "--store"])
+            .arg(self.path("store.db"))
+            .env("HOME", self.0.path())
+            .stdin(std::fs::File::open(input).unwrap())
+            .output()
+            .unwrap();
+        let lines = String::from_utf8(output.stdout).unwrap();
+        let mut answers = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let list = answers.find(|answer| answer["id"] == 1).expect("the list is answered");
+        list["result"]["sessions"].as_array().unwrap().len()
+    }
 }
 
 #[test]
@@ -594,6 +616,15 @@ fn last_is_the_newest_session_whatever_ran_in_it() {
     assert!(shown.contains("Run: sh -c") && shown.contains("refused  1 (access), 1 (outside)"), "{shown}");
     let (code, undone, errors) = fixture.run(&["sessions", "undo", "last"]);
     assert!(code != 0 && fixture.file().is_some(), "the run changed nothing: {undone}{errors}");
+    let listed = |flags: &[&str]| fixture.run(&[&["sessions", "list"], flags].concat()).1;
+    let (prompts, all) = (listed(&[]), listed(&["--runs"]));
+    assert!(prompts.lines().count() == 1 && !prompts.contains("Run: sh"), "{prompts}");
+    assert!(all.lines().count() == 2 && all.contains("Run: sh -c"), "{all}");
+    assert_eq!(fixture.listed_by_client(), 1, "clients cannot load a run");
+    assert_eq!(
+        listed(&["--search", "outside"]),
+        "No sessions; --runs lists the programs of `modegate run`.\n"
+    );
     let (_, shown, errors) = fixture.prompt(&["--continue", "--mode", "plan", "-p", "go on"]);
     assert!(shown.contains("Done."), "a run takes no prompts, so the session before it continues: {errors}");
 }

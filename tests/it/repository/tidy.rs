@@ -75,6 +75,7 @@ const LAYERS: [(&str, &[&str]); 92] = [
         &[
             "acp",
             "client",
+            "event",
             "external_agent/definition",
             "external_agent/known",
             "external_agent/settings",

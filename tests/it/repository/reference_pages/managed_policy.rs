@@ -55,7 +55,7 @@ fn managed_policy_page_has_every_key() {
     page.code("yaml", EXAMPLE.trim_start());
     page.paragraph(
         "A test reads this example. Every key is optional, apart from those of the entries of a list. An unknown key makes \
-         the whole file unusable, and then the strictest limits count. `modegate policy schema` prints the JSON Schema.",
+         the whole file unusable, and then the strictest limits count. `modegate schema policy` prints the JSON Schema.",
     );
     page.heading(2, "Keys");
     let keys = keys_of::<ManagedPolicy>(&["modes", "permissions", "budgets", "prices", "telemetry"]);
