@@ -236,7 +236,7 @@ fn errors_page_has_every_error() {
     page.table(["message contains", "when", "remedy"], messages(&FOR_USERS));
     page.heading(2, "Messages for models");
     page.table(["message contains", "when", "remedy"], messages(&FOR_MODELS));
-    page.paragraph("Exit codes: [exit codes](exit-codes.md). Limits: [limits](limits.md).");
+    page.paragraph("Exit codes: [command line](cli.md#exit-codes). Limits: [limits](limits.md).");
     page.check("errors.md");
 }
 
