@@ -115,7 +115,10 @@ const GROUPS: [Group; 8] = [
         &[
             ("todo", ""),
             ("ask_user", ""),
-            ("switch_mode", "Only modes with `exits_to` have this tool ([mode changes](mode-changes.md))."),
+            (
+                "switch_mode",
+                "Only modes with `exits_to` have this tool ([modes](../guides/modes.md#leave-plan-mode)).",
+            ),
         ],
     ),
     (
