@@ -142,7 +142,7 @@ impl Ceilings {
 /// The first denial is final; no later step lifts it:
 /// 1. a `deny` rule of the user or the project matches;
 /// 2. the tool list of a ceiling lacks the tool;
-/// 3. the access of a ceiling does not permit the effect (table in `docs/reference/permissions.md`);
+/// 3. the access of a ceiling does not permit the effect (table in `docs/guides/permissions.md`);
 /// 4. the `shell` of a ceiling is less than the call needs; `write_paths` permits neither a full shell nor an
 ///    unknown effect;
 /// 5. the `network` of a ceiling denies fetching;

@@ -37,7 +37,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn table_of_effects_has_every_tool() {
-    let permissions = page("docs/reference/permissions.md");
+    let permissions = page("docs/guides/permissions.md");
     let section = permissions.split("## Effects").nth(1).unwrap().split("\n## ").next().unwrap();
     let rows = section.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
     let mut listed = BTreeSet::new();

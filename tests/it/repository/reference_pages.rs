@@ -192,7 +192,7 @@ fn paragraphs_are_wrapped_and_cells_escaped() {
 #[test]
 fn permissions_page_rules_are_valid() {
     use modegate::policy::{LayerOwner, Layers};
-    let page = fs::read_to_string(root().join("docs/reference/permissions.md")).unwrap();
+    let page = fs::read_to_string(root().join("docs/guides/permissions.md")).unwrap();
     let blocks: Vec<&str> =
         page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
     assert!(!blocks.is_empty());

@@ -4,6 +4,7 @@ use clap::{Arg, Command, CommandFactory};
 use modegate::cli::VARIABLES;
 use modegate::model::catalog::PROVIDERS;
 
+use super::exit_codes::exit_codes;
 use super::{Page, source};
 
 /// Options that an environment variable can replace.
@@ -15,8 +16,8 @@ fn cli_page_has_every_command_and_option() {
     command.build();
     let mut page = Page::new("Command line");
     page.paragraph(
-        "Every command, argument and option of `modegate`. Exit codes are on a [page of their own](exit-codes.md). \
-         `modegate --help` and `modegate COMMAND --help` print the same texts.",
+        "Every command, argument and option of `modegate`, then [exit codes](#exit-codes) and [environment \
+         variables](#environment-variables). `modegate --help` and `modegate COMMAND --help` print the same texts.",
     );
     page.table(
         ["command", "purpose"],
@@ -26,6 +27,7 @@ fn cli_page_has_every_command_and_option() {
         }),
     );
     section(&mut page, &command, 1);
+    exit_codes(&mut page, &command);
     variables(&mut page);
     page.check("cli.md");
 }

@@ -72,7 +72,7 @@ const FOR_USERS: [Message; 17] = [
     (
         "needs permission, and a headless run has no user to ask",
         "a call under `permission: ask`, or a read outside the session's folder, with `-p`",
-        "use `--mode code`, an [`allow` rule](permissions.md#rules), or `--cwd DIR` for reading",
+        "use `--mode code`, an [`allow` rule](../guides/permissions.md#rules), or `--cwd DIR` for reading",
     ),
     (
         "no model is configured, and",
@@ -236,7 +236,7 @@ fn errors_page_has_every_error() {
     page.table(["message contains", "when", "remedy"], messages(&FOR_USERS));
     page.heading(2, "Messages for models");
     page.table(["message contains", "when", "remedy"], messages(&FOR_MODELS));
-    page.paragraph("Exit codes: [exit codes](exit-codes.md). Limits: [limits](limits.md).");
+    page.paragraph("Exit codes: [command line](cli.md#exit-codes). Limits: [limits](limits.md).");
     page.check("errors.md");
 }
 
@@ -445,7 +445,7 @@ fn refusals() -> Vec<[String; 3]> {
     rows.push([
         format!("`{}`", permission::NO_USER),
         "The user could not be asked: no client is connected to answer.".into(),
-        "an [`allow` rule](permissions.md#rules), a mode that does not ask, or an editor".into(),
+        "an [`allow` rule](../guides/permissions.md#rules), a mode that does not ask, or an editor".into(),
     ]);
     rows.push([
         format!("`{}`", permission::UNRECORDED),

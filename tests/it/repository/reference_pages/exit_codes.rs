@@ -1,8 +1,9 @@
-//! `docs/reference/exit-codes.md`, from the help texts and from the one `match` that maps a headless run's outcome.
+//! The exit codes in `docs/reference/cli.md`, from the help texts and from the one `match` that maps a headless run's
+//! outcome.
 
 use std::collections::BTreeMap;
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 
 use super::{Page, source};
 
@@ -35,23 +36,21 @@ const OUTCOMES: [(&str, &str); 10] = [
 const USAGE: &str =
     "wrong usage: an unknown option, mode or model, settings that cannot be used, or an empty prompt";
 
-#[test]
-fn exit_codes_page_matches_the_code() {
-    let mut command = modegate::cli::Cli::command();
-    command.build();
-    let mut page = Page::new("Exit codes");
-    page.paragraph("Every command exits with 0 for success, 1 for an error and 2 for wrong usage, if this page has no other meaning.");
-    page.heading(2, "Headless runs");
+/// Adds the section. Panics if `modegate --help` lists other codes than the code returns.
+pub(super) fn exit_codes(page: &mut Page, command: &Command) {
+    page.heading(2, "Exit codes");
+    page.paragraph("0 means success, 1 an error and 2 wrong usage, unless a table has another meaning.");
+    page.heading(3, "Headless runs");
     let mut codes = outcomes();
     codes.push(("2".to_owned(), USAGE.to_owned()));
     codes.sort_by_key(|(code, _)| code.parse::<u8>().unwrap());
-    let in_help: Vec<String> = codes_of(&command).unwrap().into_iter().map(|(code, _)| code).collect();
+    let in_help: Vec<String> = codes_of(command).unwrap().into_iter().map(|(code, _)| code).collect();
     assert_eq!(in_help, codes.iter().map(|(code, _)| code.clone()).collect::<Vec<_>>(), "modegate --help");
     page.table(["code", "`modegate -p`"], codes.into_iter().map(|(code, meaning)| [code, meaning]));
     page.paragraph(
-        "With `--output json`, the member `error` says why the code is not 0 ([headless](../guides/headless.md)).",
+        "With `--output json`, the member `error` says why the code is not 0 ([JSON output](json-output.md)).",
     );
-    page.heading(2, "Sessions with an editor");
+    page.heading(3, "Sessions with an editor");
     page.table(
         ["code", "`modegate`, `modegate wrap`"],
         [
@@ -61,7 +60,7 @@ fn exit_codes_page_matches_the_code() {
         ]
         .map(|(code, meaning)| [code.to_owned(), meaning.to_owned()]),
     );
-    page.heading(2, "Other commands");
+    page.heading(3, "Other commands");
     let commands: Vec<&Command> =
         command.get_subcommands().filter(|command| codes_of(command).is_some()).collect();
     page.table(
@@ -78,7 +77,6 @@ fn exit_codes_page_matches_the_code() {
         "\"A file that cannot be used\" is a settings file or a skill with a fault; the command prints which. `replay` exits \
          with 3 if nothing differs, and at least one transcript has no expected output.",
     );
-    page.check("exit-codes.md");
 }
 
 /// Returns codes and meanings of a headless run.

@@ -66,7 +66,7 @@ fn managed_policy_page_has_every_key() {
     );
     page.paragraph(
         "`modes` has the keys of the [modes file](modes-file.md), `permissions` its rules \
-         ([permissions](permissions.md#rules)), \
+         ([permissions](../guides/permissions.md#rules)), \
          `budgets`, `prices`, `telemetry` and `hooks` those of [config.yaml](config.md).",
     );
     page.check("managed-policy.md");

@@ -98,7 +98,7 @@ const ROWS: &[Row] = &[
     both("session/prompt", "see [prompts](#prompts)", "`prompt_*.play`, `v2_*.play`"),
     only_1(
         "session/set_mode",
-        "idle or during a turn ([mode changes](mode-changes.md)); in version 2 the option `mode` alone",
+        "idle or during a turn ([modes](../guides/modes.md#switch-modes)); in version 2 the option `mode` alone",
         "`modes_*.play`, `protocol/stress`",
     ),
     both(

@@ -78,7 +78,7 @@ const GROUPS: [Group; 8] = [
     ),
     (
         "Commands",
-        "Sandbox, time and output of commands: [commands that models run](shell.md).",
+        "Sandbox, time and output of commands: [running commands](../guides/running-commands.md).",
         &[
             ("shell_read_only", ""),
             ("shell", ""),
@@ -98,7 +98,7 @@ const GROUPS: [Group; 8] = [
              A redirect is not followed: the model gets the new address, and a call for it is decided anew. Content that is \
              not text is refused with its type and size. Only public servers are reachable, unless \
              [`fetch.allow_private`](config.md#keys) names another. \"Always allow\" covers the server: scheme, name and \
-             port. Rules about addresses: [permissions](permissions.md#addresses).",
+             port. Rules about addresses: [permissions](../guides/permissions.md#addresses).",
         )],
     ),
     (
@@ -115,7 +115,10 @@ const GROUPS: [Group; 8] = [
         &[
             ("todo", ""),
             ("ask_user", ""),
-            ("switch_mode", "Only modes with `exits_to` have this tool ([mode changes](mode-changes.md))."),
+            (
+                "switch_mode",
+                "Only modes with `exits_to` have this tool ([modes](../guides/modes.md#leave-plan-mode)).",
+            ),
         ],
     ),
     (
@@ -157,7 +160,7 @@ fn tools_page_has_every_tool() {
     let Constant::Time(timeout) = read("tool.rs", "TIMEOUT") else { panic!("a time") };
     page.paragraph(&format!(
         "Every tool of Modegate, in the words that a model gets. The effect of a tool, in italics, decides in which modes it \
-         is available ([permissions](permissions.md#effects)). A call may take {} unless its section says \
+         is available ([permissions](../guides/permissions.md#effects)). A call may take {} unless its section says \
          otherwise. Tools of MCP servers: [MCP](../guides/mcp.md). Sizes and counts: [limits](limits.md).",
         time_shown(timeout)
     ));
