@@ -234,6 +234,11 @@ impl Agent {
         registry.get(id).cloned().ok_or_else(|| registry.missing(id))
     }
 
+    /// True if the sessions are lost with this process.
+    pub fn is_in_memory(&self) -> bool {
+        self.context.store.is_in_memory()
+    }
+
     /// Closes all sessions and waits until their events are stored, for at most 3 s.
     pub async fn close(&self) {
         let handles = self.registry().clear();

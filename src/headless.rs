@@ -135,7 +135,13 @@ pub async fn run(
     let limit = open.limited_to.as_ref().map(|(limit, why)| format!(", limited to {limit} {why}"));
     let limit = limit.unwrap_or_default();
     let mut view = new_view(screen, &opened, &job);
-    view.screen.note(format!("modegate: {}{limit}, session {id}{folder}", view.shown_mode()))?;
+    let line = format!("modegate: {}{limit}, session {id}{folder}", view.shown_mode());
+    // A limited run does less than its options say, which a quiet one must tell, too.
+    if limit.is_empty() {
+        view.screen.note(line)?
+    } else {
+        view.screen.report(line)?
+    }
     if job.format == HeadlessFormat::StreamJson {
         view.line(&StreamLine::Init(RunStart::new(&opened, handle.cwd(), &job)))?;
     }

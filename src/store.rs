@@ -87,7 +87,9 @@ impl From<rusqlite::Error> for StoreError {
         Self(match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => "the disk is full".into(),
             Some(ErrorCode::ReadOnly) => "the file is read-only".into(),
-            Some(ErrorCode::SystemIoFailure) => format!("the disk does not work ({error})"),
+            Some(ErrorCode::SystemIoFailure) => {
+                format!("reading or writing failed ({error}): the disk may be full or defective")
+            }
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
                 format!("the file is damaged ({error}); `modegate store salvage` saves what can be read")
             }

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::acp::{
     ClientCapabilities, ContentBlock, Diff, InitializeRequest, NewSessionRequest, ProtocolVersion,
     RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse, SelectedPermissionOutcome,
-    SessionId, SessionMode, SessionModeId, SessionModeState, SessionUpdate, ToolCallContent, Update,
+    SessionId, SessionMode, SessionModeState, SessionUpdate, ToolCallContent, Update,
 };
 use crate::agent::Agent;
 use crate::client::{ClientEnd, ClientError, ClientRequest, Outgoing, ReplySender};
@@ -23,7 +23,7 @@ use crate::conversation::acp_updates::NOTICE_META;
 use crate::external_agent::client::{EXIT_META, JOB_META, REFUSED_META};
 use crate::external_agent::session::{QUESTION_LIMIT, RefusedAct};
 use crate::process::{Exit, JobState, terminal};
-use crate::session::{LastTurn, PromptOptions, SessionHandle, SessionSnapshot};
+use crate::session::{PromptOptions, SessionSnapshot};
 use crate::{line_diff, text};
 use control::{Choice, ControlSocket, HOST, Order, TerminalQuestion, TerminalReport};
 use host_connection::HostConnection;
@@ -32,6 +32,7 @@ use session_orders::SessionReport;
 pub mod control;
 pub mod host_connection;
 mod origin;
+mod recording;
 mod session_orders;
 
 pub struct TerminalJob<'a> {
@@ -100,8 +101,10 @@ pub async fn run(
     let handle = agent.session(&session)?;
     let snapshot = handle.snapshot().await?;
     let mode = snapshot.modes.current_mode_id.clone();
-    let mut control = ControlSocket::open(job.sockets, &session.0)
-        .map_err(|error| anyhow::anyhow!("the socket for other terminals: {error}"))?;
+    if let Some(refusal) = recording::refusal(&handle, &mode).await? {
+        anyhow::bail!("the program was not started: {refusal}");
+    }
+    let mut control = ControlSocket::open(job.sockets, &session.0)?;
     if let Some(host) = job.host {
         host.attach(&control)?;
     }
@@ -115,6 +118,7 @@ pub async fn run(
     }
     let mut run = Run {
         part,
+        may_have_changed: !snapshot.is_read_only,
         state: first_state(&session, &job, snapshot),
         changing: 0,
         questions: BTreeMap::new(),
@@ -155,7 +159,7 @@ pub async fn run(
                 }
                 Some(Order::SetMode(mode)) => {
                     run.changing += 1;
-                    changes.push(set_mode(&handle, terminal, mode));
+                    changes.push(session_orders::set_mode(&handle, terminal, mode));
                 }
             },
             Some((terminal, report)) = work.next() => control.send(terminal, report),
@@ -174,10 +178,13 @@ pub async fn run(
     }
     control.send_all(&TerminalReport::Ended);
     run.print_late()?;
-    let LastTurn { changed_files, has_unrecorded_changes, .. } = handle.last_turn().await.unwrap_or_default();
+    let last_turn = handle.last_turn().await.unwrap_or_default();
+    let is_lost = agent.is_in_memory();
     agent.close().await;
+    let is_unrecorded =
+        last_turn.has_unrecorded_changes || (last_turn.unrecorded.is_some() && run.may_have_changed);
     if !lines.is_quiet {
-        let end_line = run.end_line(changed_files.len());
+        let end_line = run.end_line(last_turn.changed_files.len(), is_lost);
         writeln!(run.messages, "modegate: {end_line}")?;
     }
     let ended = match (run.ended, ended) {
@@ -185,7 +192,7 @@ pub async fn run(
         (None, Ok(_)) => Err(ProgramFailure::new("the program was stopped".into())),
         (None, Err(error)) => Err(ProgramFailure::new(error.to_string())),
     };
-    Ok(FinishedRun { ended, is_unrecorded: has_unrecorded_changes })
+    Ok(FinishedRun { ended, is_unrecorded })
 }
 
 fn initialize(agent: &Agent) {
@@ -206,22 +213,6 @@ fn first_state(session: &SessionId, job: &TerminalJob<'_>, snapshot: SessionSnap
         is_read_only: snapshot.is_read_only,
         open_questions: 0,
     }
-}
-
-/// The mode, and whether all that it denies has ended for certain: `None` if the mode was set before.
-type ModeSet = (String, Option<bool>);
-
-/// Returns the sender with the mode, or with why it was refused.
-async fn set_mode(handle: &SessionHandle, terminal: u64, mode: String) -> (u64, Result<ModeSet, String>) {
-    let id = SessionModeId::new(mode);
-    let outcome = match handle.set_mode_confirmed(id.clone()).await {
-        Ok(is_confirmed) => match handle.snapshot().await {
-            Ok(snapshot) => Ok((snapshot.modes.current_mode_id.to_string(), is_confirmed)),
-            Err(_) => Ok((id.to_string(), is_confirmed)),
-        },
-        Err(error) => Err(error.to_string()),
-    };
-    (terminal, outcome)
 }
 
 /// The last characters of a session's id, which are sufficient to find it.
@@ -249,6 +240,7 @@ struct Run<'a, W> {
     has_panel: bool,
     /// Number of refused acts.
     refused: usize,
+    may_have_changed: bool,
 }
 
 /// Most bytes of a diff in a question.
@@ -344,13 +336,21 @@ impl<W: Write> Run<'_, W> {
         }
     }
 
-    fn end_line(&self, changed_paths: usize) -> String {
+    /// A store in memory is lost, and has no record of changed files.
+    fn end_line(&self, changed_paths: usize, is_in_memory: bool) -> String {
         let part = self.part;
         let refused = match self.refused {
             0 => String::new(),
             refused => format!(", {} refused", text::counted(refused, "act", "acts")),
         };
         if let (TerminalReport::State { mode, .. }, 0) = (&self.state, changed_paths) {
+            if is_in_memory {
+                let changed =
+                    if self.may_have_changed { "changes are not recorded" } else { "nothing changed" };
+                return format!(
+                    "{mode} mode: {changed}{refused}; the session was stored in memory only and is lost"
+                );
+            }
             let rules = if refused.is_empty() {
                 String::new()
             } else {
@@ -421,6 +421,7 @@ impl<W: Write> Run<'_, W> {
     fn mode_changed(&mut self, new: String, confirmed: Option<bool>, control: &ControlSocket) {
         let TerminalReport::State { mode, is_confirmed, .. } = &mut self.state else { return };
         mode.clone_from(&new);
+        self.may_have_changed = true;
         *is_confirmed = confirmed.unwrap_or(*is_confirmed);
         let report = if *is_confirmed { TerminalReport::Mode(new) } else { TerminalReport::Unconfirmed(new) };
         control.send_all(&report);

@@ -140,6 +140,10 @@ pub(super) async fn run(
                 if external_agent || facts.shell != ShellUse::Off {
                     explain_reading(&loaded.layers.rules, external_agent, environment, &mut output)?;
                 }
+                let rules = loaded.layers.rules.restricting_changes().collect::<Vec<_>>().join(", ");
+                if !external_agent && facts.shell == ShellUse::Full && !rules.is_empty() {
+                    writeln!(output, "A command can change the files of {}.", visible(&rules))?;
+                }
             }
             Ok(code)
         }

@@ -125,6 +125,10 @@ pub(super) fn run(
         let all_rules: Vec<&str> = all.iter().flat_map(|(_, rules)| rules).map(String::as_str).collect();
         return Err(no_such_rule(&rule, &path, &all_rules, &policies.files(&cwd)));
     }
+    for rule in all.iter().flat_map(|(_, rules)| rules) {
+        Rule::parse(rule)
+            .map_err(|fault| anyhow::anyhow!("{}: {fault}. Nothing was changed", path.display()))?;
+    }
     let lists = all
         .iter()
         .map(|(kind, rules)| format!("  {}: {}\n", kind.name(), serde_json::Value::from(rules.clone())));
@@ -143,12 +147,31 @@ pub(super) fn run(
                 )?;
                 return Ok(ExitCode::SUCCESS);
             }
-            let kind = kind.name();
-            writeln!(output, "{kind} {rule}: applies to sessions opened from now on, old ones included")?;
+            writeln!(
+                output,
+                "{} {rule}: applies when a session is opened, also an earlier one",
+                kind.name()
+            )?;
+            if let Some(stronger) = overruling(kind, &rule, &all) {
+                writeln!(output, "without effect as long as {stronger} counts first")?;
+            }
+            if kind != RuleKind::Allow && parsed.restricts_changes() {
+                writeln!(
+                    output,
+                    "commands of `shell` can change these files nevertheless, where a mode allows `shell`"
+                )?;
+            }
         }
-        None => writeln!(output, "{rule}: revoked for sessions opened from now on, old ones included")?,
+        None => writeln!(output, "{rule}: revoked: counts when a session is opened, also an earlier one")?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The same rule in a list that counts first.
+fn overruling(kind: RuleKind, rule: &str, all: &[(RuleKind, Vec<String>)]) -> Option<String> {
+    let stronger = all.iter().take_while(|(other, _)| *other != kind);
+    let same = stronger.filter(|(_, rules)| rules.iter().any(|other| other == rule));
+    same.map(|(other, _)| format!("{} {rule}", other.name())).next()
 }
 
 fn check_tool(rule: &str) -> anyhow::Result<()> {

@@ -203,6 +203,11 @@ impl Rule {
     }
 
     /// True if the rule never matches as an `allow` rule.
+    /// True if the rule has a pattern for paths that tools write.
+    pub fn restricts_changes(&self) -> bool {
+        self.pattern.is_some() && self.is_for("write_file", false)
+    }
+
     pub fn is_unmatchable_allow(&self) -> bool {
         self.pattern.is_some() && self.text.starts_with(SERVER_TOOLS)
     }
@@ -335,6 +340,12 @@ impl Rules {
             let pattern = rule.pattern.as_ref()?;
             Some((rule.text.as_str(), pattern.path.text()))
         })
+    }
+
+    /// The rules that deny changes of some files or ask about them. They do not bind the commands of `shell`.
+    pub fn restricting_changes(&self) -> impl Iterator<Item = &str> {
+        let rules = self.deny.iter().chain(&self.ask);
+        rules.filter(|rule| rule.restricts_changes()).map(|rule| rule.text.as_str())
     }
 
     pub fn has_pattern_rule(&self, tool: &str) -> bool {

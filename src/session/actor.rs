@@ -296,7 +296,7 @@ impl Actor {
             SessionCommand::Commands(reply) => {
                 let _ = reply.send(self.commands());
             }
-            SessionCommand::Offer(reply) => drop(reply.send(Models::offer(&self.decider.policy))),
+            SessionCommand::Offer(reply) => drop(reply.send(Models::offer(&mut self.decider).await)),
             SessionCommand::SetMode { mode, source, reply } => {
                 let outcome = self.change_mode(&mode, source).await;
                 let outcome = outcome.map(|effect| {

@@ -433,6 +433,14 @@ impl EventLog {
         self.failure.as_deref()
     }
 
+    /// Why nothing can be recorded now, as a clause.
+    pub(super) async fn unrecordable(&mut self) -> Option<String> {
+        match self.store.flush().await {
+            Ok(()) => self.store.substituted().filter(|_| self.store.has_failed_to_open()).map(str::to_owned),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
     /// Reports a failure to the user once; the session continues.
     pub(super) async fn save(&mut self) {
         self.post_unsaved();

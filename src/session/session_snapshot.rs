@@ -30,6 +30,8 @@ pub struct SessionOffer {
     /// Maximum number of model requests in a turn.
     pub max_steps: u32,
     pub permits: Vec<(String, ModePermits)>,
+    /// Why changes cannot be recorded, as a clause, if they are refused then.
+    pub unrecordable: Option<String>,
 }
 
 /// Coarse classes of modes, by the changes that they permit.

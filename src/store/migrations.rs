@@ -246,7 +246,7 @@ pub(super) enum OpenStoreError {
     NoFile,
     #[error("{} is not a file: remove it", .0.display())]
     NoCompanion(PathBuf),
-    #[error("file is not a database")]
+    #[error("file is not a database; `modegate store reset` sets it aside")]
     NoDatabase,
     #[error("it is a database of another program")]
     OtherDatabase,
@@ -260,7 +260,7 @@ pub(super) fn open_memory() -> Result<Connection, OpenStoreError> {
     migrate(Connection::open_in_memory()?)
 }
 
-fn check_kind(path: &Path) -> Result<(), OpenStoreError> {
+pub(super) fn check_kind(path: &Path) -> Result<(), OpenStoreError> {
     match kind(path)? {
         StoreFileKind::Usable => {
             unusable_companion(path).map_or(Ok(()), |path| Err(OpenStoreError::NoCompanion(path)))

@@ -59,6 +59,7 @@ const NEW: &str = "new.db";
 /// nothing, if no damage is found, unless `is_forced`.
 pub fn salvage(path: &Path, is_forced: bool) -> Result<Option<Salvaged>, StoreError> {
     let owner = require_closed(path)?;
+    migrations::check_kind(path)?;
     let folder = working_folder(path)?;
     let outcome = copy_all(path, &folder, is_forced).and_then(|saved| {
         let Some(saved) = saved else { return Ok(None) };

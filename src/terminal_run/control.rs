@@ -10,6 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -148,7 +149,16 @@ pub struct ControlSocket {
 impl ControlSocket {
     /// # Errors
     /// Fails if the folder or the socket cannot be made.
-    pub fn open(folder: &Path, session: &str) -> io::Result<Self> {
+    pub fn open(folder: &Path, session: &str) -> anyhow::Result<Self> {
+        Self::bind(folder, session).with_context(|| {
+            format!(
+                "{}: the socket for other terminals cannot be made there; HOME or XDG_DATA_HOME names another folder",
+                folder.display()
+            )
+        })
+    }
+
+    fn bind(folder: &Path, session: &str) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let name = format!("{session}.{EXTENSION}");
         let listener = UnixListener::bind(short_path(&fs::File::open(folder)?, &name))?;

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use super::control::{ChangedPath, TerminalReport};
+use super::recording;
+use crate::acp::SessionModeId;
 use crate::process::HostPattern;
 use crate::session::{ChangeSoFar, SessionHandle, Undone};
 use crate::text;
@@ -49,4 +51,27 @@ pub(super) async fn allow_host(handle: SessionHandle, terminal: u64, host: Strin
         },
     };
     (terminal, report)
+}
+
+/// The mode, and whether all that it denies has ended for certain: `None` if the mode was set before.
+pub(super) type ModeSet = (String, Option<bool>);
+
+/// Returns the sender with the mode, or with why it was refused.
+pub(super) async fn set_mode(
+    handle: &SessionHandle,
+    terminal: u64,
+    mode: String,
+) -> (u64, Result<ModeSet, String>) {
+    let id = SessionModeId::new(mode);
+    if let Ok(Some(refusal)) = recording::refusal(handle, &id).await {
+        return (terminal, Err(format!("the mode stays as it is: {refusal}")));
+    }
+    let outcome = match handle.set_mode_confirmed(id.clone()).await {
+        Ok(is_confirmed) => match handle.snapshot().await {
+            Ok(snapshot) => Ok((snapshot.modes.current_mode_id.to_string(), is_confirmed)),
+            Err(_) => Ok((id.to_string(), is_confirmed)),
+        },
+        Err(error) => Err(error.to_string()),
+    };
+    (terminal, outcome)
 }

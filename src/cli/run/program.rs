@@ -167,7 +167,7 @@ async fn run_program(
     }
     let sockets = sockets(&environment)?;
     let config = match Config::new(&flags, environment) {
-        Ok(config) => config,
+        Ok(config) => config.without_editor(),
         Err(error) => return usage_error(&mut errors, &format!("{error:#}")),
     };
     let program = flags.wrapped.map_or_else(String::new, |(id, _)| id);

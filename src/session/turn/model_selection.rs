@@ -110,14 +110,17 @@ impl Models {
         }
     }
 
-    pub(crate) fn offer(policy: &Policy) -> SessionOffer {
+    pub(crate) async fn offer(decider: &mut Decider) -> SessionOffer {
+        let is_refused = decider.policy.context.refuses_unrecorded;
+        let unrecordable = if is_refused { decider.log.unrecordable().await } else { None };
+        let policy = &decider.policy;
         let tools = match policy.agent.external_agent {
             Some(_) => Vec::new(),
             None => tool_names(policy),
         };
         let modes = policy.context.modes.iter();
         let permits = modes.map(|mode| (mode.id.clone(), permits(policy, mode))).collect();
-        SessionOffer { tools, max_steps: policy.max_steps(), permits }
+        SessionOffer { tools, max_steps: policy.max_steps(), permits, unrecordable }
     }
 
     pub(crate) fn entering(&self, policy: &Policy, mode: &SessionModeId) -> ModelSelection {

@@ -88,3 +88,16 @@ fn quiet_and_verbose_exclude_each_other_and_need_a_prompt() {
         assert_eq!((code, errors.trim_end()), (2, "modegate: --quiet and --verbose are for -p"), "{option}");
     }
 }
+
+/// The run does less than its options say, so that a quiet one says it, too.
+#[test]
+fn quiet_run_tells_that_it_is_limited() {
+    let dir = tempfile::tempdir().unwrap();
+    let prompt =
+        || super::headless::run(dir.path(), &["--model", "offline", "--mode", "code", "-q", "-p", "hi"]).2;
+    assert!(!prompt().contains("limited"), "the control: {}", prompt());
+    let file = dir.path().join("home/.config/modegate/modes.yaml");
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(&file, "modes: {mine: {extneds: plan}}\n").unwrap();
+    assert!(prompt().contains("limited to plan because a modes file cannot be used"), "{}", prompt());
+}

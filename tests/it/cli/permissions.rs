@@ -49,3 +49,46 @@ fn rules_that_can_match_nothing_are_errors() {
         assert_eq!(run(dir.path(), &["permissions", "list"]).0, 0, "the control");
     }
 }
+
+#[test]
+fn files_with_a_wrong_rule_are_not_rewritten() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("home/.config/modegate/permissions.yaml");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    for (rule, is_stored) in [("shell(ls", false), ("shell(ls)", true)] {
+        let text = format!("# mine\npermissions: {{allow: ['{rule}']}}\n");
+        fs::write(&file, &text).unwrap();
+        let (code, output, errors) = run(dir.path(), &["permissions", "allow", "shell(pwd)"]);
+        assert_eq!(
+            (code == 0, fs::read_to_string(&file).unwrap() != text),
+            (is_stored, is_stored),
+            "{output}"
+        );
+        let is_told = errors.contains("TOOL or TOOL(PATTERN). Nothing was changed");
+        assert_eq!(is_told, !is_stored, "{errors}");
+    }
+}
+
+/// Rules about files do not bind commands, and a rule may be without effect: the command that adds one says so.
+#[test]
+fn added_rules_say_what_they_do_not_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let add = |kind: &str, rule: &str| run(dir.path(), &["permissions", kind, rule]).1;
+    let explained = || run(dir.path(), &["modes", "explain", "code", "shell", "rm src/a"]).1;
+    let (of_command, of_rule) =
+        ("commands of `shell` can change these files", "A command can change the files of ");
+    assert!(!explained().contains(of_rule), "the control");
+    for (kind, rule, is_about_changes) in [
+        ("deny", "Edit(src/**)", true),
+        ("ask", "write_file(docs/**)", true),
+        ("allow", "edit_file(tests/**)", false),
+        ("deny", "read_file(.env)", false),
+        ("deny", "shell(rm *)", false),
+    ] {
+        let output = add(kind, rule);
+        assert_eq!(output.contains(of_command), is_about_changes, "{output}");
+    }
+    assert!(explained().contains("write_file(docs/**)") && explained().contains(of_rule), "{}", explained());
+    let output = add("allow", "shell(rm *)");
+    assert!(output.contains("without effect as long as deny shell(rm *) counts first"), "{output}");
+}

@@ -53,6 +53,55 @@ impl Place {
     }
 }
 
+/// A damaged store cannot record changes, so no mode that permits them starts, unless the user's settings say so.
+#[test]
+fn programs_whose_changes_cannot_be_recorded_change_nothing() {
+    let place = Place::new();
+    let data = place.dir.path().join(".local/share/modegate");
+    std::fs::create_dir_all(&data).unwrap();
+    std::fs::write(data.join("modegate.db"), "no database ".repeat(500)).unwrap();
+    let write = |mode: &str| place.run(&["run", "--mode", mode, "--", "sh", "-c", "echo x > new; echo ran"]);
+    for mode in ["code", "ask"] {
+        let (code, output, messages) = write(mode);
+        assert_eq!((code, output.as_str()), (Some(125), ""), "{messages}");
+        let refusal =
+            format!("the program was not started: its changes in {mode} mode could not be recorded");
+        assert!(messages.contains(&refusal) && messages.contains("not a database"), "{messages}");
+        assert!(!place.work().join("new").exists());
+    }
+    let (code, output, messages) = write("plan");
+    assert_eq!((code, output.as_str()), (Some(0), "ran\n"), "{messages}");
+    assert!(
+        messages.contains("plan mode: nothing changed") && !messages.contains("sessions show"),
+        "{messages}"
+    );
+    let (_, _, messages) = place.run(&["store", "salvage"]);
+    assert!(messages.contains("not a database; `modegate store reset` sets it aside"), "{messages}");
+    let config = place.dir.path().join(".config/modegate");
+    std::fs::create_dir_all(&config).unwrap();
+    std::fs::write(config.join("config.yaml"), "store: {unrecorded_changes: allow}\n").unwrap();
+    let (code, output, messages) = write("code");
+    assert_eq!((code, output.as_str()), (Some(125), "ran\n"), "{messages}");
+    assert!(
+        place.work().join("new").exists() && messages.contains("code mode: changes are not recorded"),
+        "{messages}"
+    );
+}
+
+#[test]
+fn folder_without_a_place_for_the_socket_is_named() {
+    let place = Place::new();
+    let data = place.dir.path().join(".local/share/modegate");
+    std::fs::create_dir_all(&data).unwrap();
+    std::fs::write(data.join("run"), "").unwrap();
+    let (code, _, messages) = place.run(&["run", "--mode", "code", "--", "true"]);
+    let named =
+        messages.contains("modegate/run: the socket for other terminals cannot be made there; HOME or");
+    assert!(code == Some(125) && named, "{messages}");
+    std::fs::remove_file(data.join("run")).unwrap();
+    assert_eq!(place.run(&["run", "--mode", "code", "--", "true"]).0, Some(0), "the control");
+}
+
 #[test]
 fn program_runs_under_the_mode_and_keeps_its_streams() {
     let place = Place::new();

@@ -212,6 +212,7 @@ const LAYERS: [(&str, &[&str]); 92] = [
             "agent",
             "client",
             "conversation",
+            "error",
             "external_agent",
             "headless",
             "path_bytes",
