@@ -30,6 +30,7 @@ use crate::server::ServerDefinition;
 use crate::session::UserCommand;
 use crate::session::{SessionContext, SessionHandle};
 use crate::skill::Skills;
+use crate::store::Store;
 use registry::{Registry, SharedRegistry};
 
 mod client_prompt;
@@ -234,9 +235,8 @@ impl Agent {
         registry.get(id).cloned().ok_or_else(|| registry.missing(id))
     }
 
-    /// True if the sessions are lost with this process.
-    pub fn is_in_memory(&self) -> bool {
-        self.context.store.is_in_memory()
+    pub fn store(&self) -> &Store {
+        &self.context.store
     }
 
     /// Closes all sessions and waits until their events are stored, for at most 3 s.

@@ -179,7 +179,7 @@ pub async fn run(
     control.send_all(&TerminalReport::Ended);
     run.print_late()?;
     let last_turn = handle.last_turn().await.unwrap_or_default();
-    let is_lost = agent.is_in_memory();
+    let is_lost = agent.store().is_in_memory();
     agent.close().await;
     let is_unrecorded =
         last_turn.has_unrecorded_changes || (last_turn.unrecorded.is_some() && run.may_have_changed);

@@ -20,6 +20,7 @@ use crate::mode::stored::Defaults;
 use crate::platform::files::{create_private_file, real_path};
 use crate::policy::Layers;
 use crate::session::SessionHandle;
+use crate::store::checkpoint::FoundCheckpoint;
 use crate::store::events::StoredEvent;
 use crate::store::sessions::{ListedRuns, OldSession, SessionQuery, StoredSession};
 use crate::store::{Store, StoreLocation, retention};
@@ -209,7 +210,13 @@ pub(super) async fn run(
         }
         SessionsCommand::Undo { id, turn } => {
             let opened = OpenedSession::open(&id, flags, environment).await?;
-            let undone = opened.session.undo(turn).await.map_err(anyhow::Error::from);
+            let mut undone = opened.session.undo(turn).await.map_err(anyhow::Error::from);
+            if let (Err(error), LAST) = (&undone, id.as_str())
+                && let Some(other) = last_changed(&opened.agent, &config::working_folder(flags)?).await?
+            {
+                undone =
+                    Err(anyhow!("{error}; the last session here that changed files is another one: {other}"));
+            }
             opened.close(undone.and_then(|undone| Ok(print::undone(&undone, &mut output)?))).await?;
         }
     }
@@ -274,6 +281,19 @@ pub(super) async fn find(store: &Store, cwd: &Path, part: &str) -> anyhow::Resul
             bail!("{part:?} matches {}: give more characters of the id", names.join(", "))
         }
     }
+}
+
+/// The command that undoes the newest session with changes, if that is not the newest of all.
+async fn last_changed(agent: &Agent, cwd: &Path) -> anyhow::Result<Option<String>> {
+    let store = agent.store();
+    let cwd = Some(real_path(cwd).unwrap_or_else(|_| cwd.to_owned()));
+    let listing = SessionQuery { cwd, limit: LISTED, ..SessionQuery::default() };
+    for session in store.sessions(listing).await?.into_iter().skip(1) {
+        if let FoundCheckpoint::Checkpoint(_) = store.checkpoint(&session.id, None).await? {
+            return Ok(Some(format!("`modegate sessions undo {}`", session.id)));
+        }
+    }
+    Ok(None)
 }
 
 /// Returns the store's file, or an error if it does not exist.

@@ -616,6 +616,10 @@ fn last_is_the_newest_session_whatever_ran_in_it() {
     assert!(shown.contains("Run: sh -c") && shown.contains("refused  1 (access), 1 (outside)"), "{shown}");
     let (code, undone, errors) = fixture.run(&["sessions", "undo", "last"]);
     assert!(code != 0 && fixture.file().is_some(), "the run changed nothing: {undone}{errors}");
+    let (_, command) = errors.split_once("modegate sessions undo ").expect("the other session is named");
+    let (code, undone, errors) = fixture.run(&["sessions", "undo", command.split('`').next().unwrap()]);
+    assert!(code == 0 && fixture.file().is_none(), "{undone}{errors}");
+    assert!(!fixture.run(&["sessions", "undo", "last"]).2.contains("another one"), "nothing is left");
     let listed = |flags: &[&str]| fixture.run(&[&["sessions", "list"], flags].concat()).1;
     let (prompts, all) = (listed(&[]), listed(&["--runs"]));
     assert!(prompts.lines().count() == 1 && !prompts.contains("Run: sh"), "{prompts}");

@@ -17,6 +17,7 @@ mod exit_codes;
 mod known_agents;
 mod limits;
 mod managed_policy;
+mod messages;
 mod methods;
 mod telemetry;
 mod tools;

@@ -68,7 +68,7 @@ const BROKERED: [Message; 5] = [
     (permission::UNANSWERED, "No answer came within 10 minutes.", "answer the request of a brokered agent"),
 ];
 
-const FOR_USERS: [Message; 17] = [
+const FOR_USERS: [Message; 25] = [
     (
         "needs permission, and a headless run has no user to ask",
         "a call under `permission: ask`, or a read outside the session's folder, with `-p`",
@@ -140,6 +140,47 @@ const FOR_USERS: [Message; 17] = [
         "nothing came from stdin within",
         "standard input of `-p` stays open and empty",
         "redirect it: `< /dev/null`",
+    ),
+    (
+        "all changes that it attempts fail.",
+        "`modegate run` or `wrap` begins in a mode that changes nothing; this is no error",
+        "to allow changes, choose another mode: `--mode code`, or `modegate mode code` while it runs",
+    ),
+    (
+        "the program waits for your answer",
+        "a program of `modegate run` changes something in `ask`",
+        "answer with `modegate mode`, or choose `--mode plan` or `--mode code` \
+         ([terminal programs](../guides/terminal-programs.md))",
+    ),
+    (
+        "limited to",
+        "the session's mode permits more than `--max-mode`, a policy, or a modes file with a fault allows",
+        "the rest of the message names the limit",
+    ),
+    (
+        "could not be recorded, because",
+        "`modegate run` in a mode that permits changes, and a store that cannot be written",
+        "correct the cause, or choose `--mode plan`",
+    ),
+    (
+        "file is not a database",
+        "something else has written the file of the store",
+        "`modegate store reset` sets it aside ([store](store.md))",
+    ),
+    (
+        "another process has it open",
+        "`modegate store salvage` or `reset` while an editor or a run uses the store",
+        "end them: `modegate mode` names running programs",
+    ),
+    (
+        "Retrying in",
+        "the provider is busy, cannot be reached, or broke off its reply",
+        "wait, or cancel the turn: Ctrl-C in a headless run",
+    ),
+    (
+        "head of the audit log",
+        "the end of a headless run; this is no error",
+        "nothing; who keeps the line can show later that the log was not shortened ([audit log](audit-log.md))",
     ),
     (
         "there is nothing to type here",
