@@ -155,10 +155,9 @@ fn check_tool(rule: &str) -> anyhow::Result<()> {
     let tool = rule.split('(').next().unwrap_or(rule);
     match tool::unknown_tool(tool) {
         None => Ok(()),
-        Some(nearest) => Err(UsageError(format!(
-            "there is no tool {tool:?}; did you mean {nearest}? (A server's tools are called mcp__SERVER__TOOL.)"
-        ))
-        .into()),
+        Some(unknown) => {
+            Err(UsageError(format!("{unknown} (A server's tools are called mcp__SERVER__TOOL.)")).into())
+        }
     }
 }
 

@@ -356,7 +356,13 @@ fn wrong_usage_of_subcommands_exits_with_2() {
     for (arguments, reason) in [
         (&["modes", "explain", "cod", "shell"][..], "the modes are ask, plan, code"),
         (&["modes", "show", "cod"], "the modes are ask, plan, code"),
-        (&["modes", "explain", "code", "shel"], "there is no tool"),
+        (&["modes", "explain", "code", "shel"], "there is no tool \"shel\"; did you mean shell?"),
+        (&["modes", "explain", "code", "Write"], "there is no tool \"Write\"; its name here is write_file"),
+        (&["modes", "explain", "code", "foo"], "Modegate's own tools are read_file, "),
+        (
+            &["permissions", "deny", "Foo(x)"],
+            "there is no tool \"Foo\"; Modegate's own tools are read_file, ",
+        ),
         (&["modes", "explain", "code", "todo", "--external-agent"], "external agents request no todo"),
         (&["permissions", "allow", "shel(x)"], "did you mean shell"),
         (&["permissions", "allow", "shell(x"], "shell(x"),
