@@ -211,6 +211,13 @@ fn means(kind: RuleKind, rule: &str) -> String {
     own_spelling(kind, rule).unwrap_or_else(|_| rule.to_owned())
 }
 
+/// The rules that `revoke` can remove.
+pub(super) fn revocable(policies: &Policies) -> Vec<String> {
+    let rules = policies.permissions_file().ok().and_then(|file| rules_of(&file));
+    let lists = rules.into_iter().flat_map(|RuleTexts { deny, ask, allow }| [deny, ask, allow]);
+    lists.flatten().map(|rule| rule.value).collect()
+}
+
 /// `None` if the file cannot be used, so that its rules do not count.
 fn rules_of(file: &Path) -> Option<RuleTexts> {
     let text = bounded_file::read_text(file, MAX_FILE).ok()?;
