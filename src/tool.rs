@@ -38,7 +38,8 @@ use schema::schema_of;
 pub use shell::command_line::commands_of;
 pub use shell::job::{CommandOutput, Job, JobSnapshot};
 pub use shell::snapshot::SnapshotHandle;
-pub use toolset::{Toolset, effect_of, offered, unknown_tool};
+pub use toolset::{Toolset, effect_of, offered};
+pub use unknown_tool::unknown_tool;
 use user::chat_question::ChatQuestion;
 pub use user::switch_mode::Proposal;
 
@@ -56,6 +57,7 @@ mod schema;
 pub mod shell;
 pub mod skill;
 mod toolset;
+mod unknown_tool;
 pub mod user;
 pub mod web;
 

@@ -3,10 +3,10 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::CommandFactory;
+use clap::{ArgAction, CommandFactory};
 use clap_complete::Shell;
 
-use super::values::OPTIONS;
+use super::values::{ARGUMENTS, OPTIONS, RULES};
 use super::{Cli, manual};
 
 pub(super) fn completions(shell: Shell, mut output: impl Write) -> anyhow::Result<ExitCode> {
@@ -39,13 +39,43 @@ fn with_values(script: &str, shell: Shell) -> String {
             _ => script,
         };
     }
-    // Ids of sessions stand without an option.
+    let command = Cli::command();
+    for (path, kind) in ARGUMENTS {
+        script = with_argument(&script, shell, &command, path, kind);
+    }
+    script
+}
+
+/// Offers values for the first argument of a command.
+fn with_argument(script: &str, shell: Shell, command: &clap::Command, path: &[&str], kind: &str) -> String {
+    let ask = format!("modegate __values {kind} 2>/dev/null");
+    let subcommand = path.iter().try_fold(command, |command, name| command.find_subcommand(name));
+    let argument = subcommand.and_then(|subcommand| subcommand.get_positionals().next());
+    let (Some(last), Some(argument)) = (path.last(), argument) else { return script.to_owned() };
     match shell {
-        Shell::Zsh => script.replace(
-            "':id -- Id of the session:_default'",
-            "':id -- Id of the session:{compadd -- $(modegate __values sessions 2>/dev/null)}'",
-        ),
-        _ => script,
+        // Bash splits values at blanks.
+        Shell::Bash if kind == RULES => script.to_owned(),
+        Shell::Bash => {
+            let section = path.iter().map(|name| format!("__subcmd__{}", name.replace('-', "__subcmd__")));
+            let section = format!("\n        modegate{})\n            opts=\"", section.collect::<String>());
+            let is_list = matches!(argument.get_action(), ArgAction::Append);
+            let is_asked = if is_list { String::new() } else { format!("[[ ${{prev}} == {last} ]] && ") };
+            script.replace(&section, &format!("{section}$({is_asked}{ask}) "))
+        }
+        Shell::Zsh => {
+            let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+            let help = ["[", "]", ":"].iter().fold(help, |help, c| help.replace(c, &format!("\\{c}")));
+            let start = format!(":{} -- {}", argument.get_id(), help.replace('\'', "'\\''"));
+            let values = if kind == RULES { format!("${{(f)\"$({ask})\"}}") } else { format!("$({ask})") };
+            script.replace(&format!("{start}:_default'"), &format!("{start}:{{compadd -- {values}}}'"))
+        }
+        Shell::Fish => {
+            let below = path[1..].iter().map(|name| format!("; and __fish_seen_subcommand_from {name}"));
+            let condition =
+                format!("__fish_modegate_using_subcommand {}{}", path[0], below.collect::<String>());
+            format!("{script}complete -c modegate -n \"{condition}\" -f -a \"({ask})\"\n")
+        }
+        _ => script.to_owned(),
     }
 }
 

@@ -7,6 +7,8 @@ use clap::{Command, CommandFactory};
 
 use super::{Cli, write_error};
 use crate::mode::Modes;
+use crate::mode::definition::is_misspelt;
+use crate::model::catalog::provider;
 
 /// Commands that Modegate does not have, each with the way to do the same here.
 const COMMANDS: [(&[&str], &str); 17] = [
@@ -105,6 +107,11 @@ const OPTIONS: [(&[&str], &str); 13] = [
     (&["--acp", "--experimental-acp", "--stdio"], "without -p, modegate speaks ACP over stdin and stdout"),
 ];
 
+/// Commands that are not suggested for a similar word, because they delete.
+const DELETING: [&str; 5] = ["delete", "prune", "remove", "reset", "revoke"];
+
+const QUOTE_THE_PROMPT: &str = "to run all words as one prompt, quote them: modegate -p \"TEXT\"";
+
 /// Prints the error or the help that was asked for, and ends the process.
 pub(super) fn exit(error: clap::Error, arguments: &[OsString]) -> ! {
     let error = with_tip(error, arguments);
@@ -124,15 +131,59 @@ fn with_tip(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
     let unknown = match error.kind() {
         ErrorKind::InvalidSubcommand => error.get(ContextKind::InvalidSubcommand),
         ErrorKind::UnknownArgument => error.get(ContextKind::InvalidArg),
+        ErrorKind::InvalidValue => error.get(ContextKind::InvalidValue),
         _ => None,
     };
     let Some(ContextValue::String(word)) = unknown else { return error };
-    let Some(tip) = tip(word, arguments) else { return error };
+    let word = word.clone();
+    let tip = match error.kind() {
+        ErrorKind::InvalidValue => {
+            command_above(&Cli::command(), &word, arguments).and_then(|above| tip_below(above, &word))
+        }
+        ErrorKind::InvalidSubcommand => {
+            keep_near_commands(&mut error, &word);
+            let has_suggestion = error.get(ContextKind::SuggestedSubcommand).is_some();
+            tip_of_command(&word, arguments, has_suggestion)
+        }
+        _ => tip(&word, arguments),
+    };
+    let Some(tip) = tip else { return error };
     for other in [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg] {
         error.remove(other);
     }
     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     error
+}
+
+/// Keeps the suggested commands that the word is a misspelling of.
+fn keep_near_commands(error: &mut clap::Error, word: &str) {
+    let suggested = match error.remove(ContextKind::SuggestedSubcommand) {
+        Some(ContextValue::Strings(names)) => names,
+        Some(ContextValue::String(name)) => vec![name],
+        _ => return,
+    };
+    let is_near = |name: &String| is_misspelt(word, name) && !DELETING.contains(&name.as_str());
+    let near: Vec<String> = suggested.into_iter().filter(is_near).collect();
+    if near.is_empty() {
+        // Clap's own list of tips is empty then, and prints a blank line.
+        error.remove(ContextKind::Suggested);
+    } else {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(near));
+    }
+}
+
+/// A word that is no command is probably a part of a prompt.
+fn tip_of_command(word: &str, arguments: &[OsString], has_suggestion: bool) -> Option<String> {
+    let mut before = arguments.iter().map_while(|argument| argument.to_str().filter(|it| *it != word));
+    if before.any(|argument| argument == "-p" || argument.starts_with("--prompt")) {
+        return Some(QUOTE_THE_PROMPT.to_owned());
+    }
+    let next = arguments.iter().skip_while(|argument| *argument != word).nth(1);
+    let has_more_words = next.is_some_and(|next| !next.to_string_lossy().starts_with('-'));
+    let prompt =
+        if has_more_words { QUOTE_THE_PROMPT } else { "to run it as a prompt: modegate -p \"TEXT\"" };
+    let may_be_prompt = !has_suggestion && command_above(&Cli::command(), word, arguments).is_none();
+    tip(word, arguments).or_else(|| may_be_prompt.then(|| prompt.to_owned()))
 }
 
 fn tip(word: &str, arguments: &[OsString]) -> Option<String> {
@@ -147,7 +198,7 @@ fn tip(word: &str, arguments: &[OsString]) -> Option<String> {
     if let Ok(mode) = Modes::built_in().resolve(word) {
         return Some(format!("to choose a mode: --mode {}", mode.id));
     }
-    word.contains(char::is_whitespace).then(|| "to run it as a prompt: modegate -p \"TEXT\"".to_owned())
+    None
 }
 
 /// The command that the word follows.
@@ -164,6 +215,13 @@ fn tip_below(above: &str, word: &str) -> Option<String> {
         ("modes", mode) if Modes::built_in().resolve(mode).is_ok() => Some(format!(
             "to print a mode: modegate modes show {mode}; to change that of a running program: modegate mode {mode}"
         )),
+        ("sessions", "resume" | "continue") => {
+            Some("to continue a session: modegate --resume ID -p \"TEXT\"".to_owned())
+        }
+        ("store", "set-aside" | "aside") => Some("to set the store aside: modegate store reset".to_owned()),
+        ("setup", id) if provider(id).is_some() => {
+            Some(format!("to store the key of a provider: modegate setup --provider {id}"))
+        }
         ("setup", "--list") => Some("what is stored, without the keys: modegate doctor".to_owned()),
         _ => None,
     }

@@ -262,17 +262,17 @@ pub(super) fn warn(layers: &Layers, mut output: impl Write) -> std::io::Result<u
         let tool_patterns =
             mode.tools.allow.iter().flat_map(|globs| &globs.patterns).chain(&mode.tools.deny.patterns);
         for pattern in tool_patterns {
-            if let Some(nearest) = unknown_tool(pattern) {
+            if let Some(unknown) = unknown_tool(pattern) {
                 warnings += 1;
-                writeln!(output, "{}: there is no tool {pattern:?}; did you mean {nearest}?", mode.id)?;
+                writeln!(output, "{}: {unknown}", mode.id)?;
             }
         }
     }
     for (kind, rule) in layers.rules.iter() {
         let tool = rule.split('(').next().unwrap_or(rule);
-        if let Some(nearest) = unknown_tool(tool) {
+        if let Some(unknown) = unknown_tool(tool) {
             warnings += 1;
-            writeln!(output, "{kind} {rule}: there is no tool {tool:?}; did you mean {nearest}?")?;
+            writeln!(output, "{kind} {rule}: {unknown}")?;
         }
     }
     for rule in layers.rules.unmatchable() {
@@ -353,6 +353,9 @@ pub(super) async fn facts(
     let workspace = Workspace::new(cwd, &[])?;
     let tools = tools(environment, &workspace, agents)?;
     let Some(found) = tools.find(tool) else {
+        if let Some(unknown) = unknown_tool(tool).filter(|unknown| unknown.meant.is_some()) {
+            return Err(UsageError::new(unknown).into());
+        }
         let names: Vec<String> = tools.all().iter().map(|tool| tool.spec().name.to_string()).collect();
         let text = format!("there is no tool {tool:?}; Modegate's own tools are {}", names.join(", "));
         return Err(UsageError(text).into());

@@ -178,10 +178,9 @@ fn check_tool(rule: &str) -> anyhow::Result<()> {
     let tool = rule.split('(').next().unwrap_or(rule);
     match tool::unknown_tool(tool) {
         None => Ok(()),
-        Some(nearest) => Err(UsageError(format!(
-            "there is no tool {tool:?}; did you mean {nearest}? (A server's tools are called mcp__SERVER__TOOL.)"
-        ))
-        .into()),
+        Some(unknown) => {
+            Err(UsageError(format!("{unknown} (A server's tools are called mcp__SERVER__TOOL.)")).into())
+        }
     }
 }
 
@@ -233,6 +232,13 @@ fn change_lists(all: &mut [(RuleKind, Vec<String>)], kind: Option<RuleKind>, rul
 /// A rule as it is, if it has no meaning.
 fn means(kind: RuleKind, rule: &str) -> String {
     own_spelling(kind, rule).unwrap_or_else(|_| rule.to_owned())
+}
+
+/// The rules that `revoke` can remove.
+pub(super) fn revocable(policies: &Policies) -> Vec<String> {
+    let rules = policies.permissions_file().ok().and_then(|file| rules_of(&file));
+    let lists = rules.into_iter().flat_map(|RuleTexts { deny, ask, allow }| [deny, ask, allow]);
+    lists.flatten().map(|rule| rule.value).collect()
 }
 
 /// `None` if the file cannot be used, so that its rules do not count.

@@ -1,7 +1,7 @@
 //! Implements `modegate sessions`.
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -15,18 +15,17 @@ use crate::client;
 use crate::config::environment::Environment;
 use crate::config::policies::{Loaded, Policies};
 use crate::config::{self, Config, Flags, Runtime};
-use crate::ids::{self, Source};
 use crate::mode::stored::Defaults;
 use crate::platform::files::{create_private_file, real_path};
 use crate::policy::Layers;
 use crate::session::SessionHandle;
 use crate::store::checkpoint::FoundCheckpoint;
 use crate::store::events::StoredEvent;
-use crate::store::sessions::{ListedRuns, OldSession, SessionQuery, StoredSession};
-use crate::store::{Store, StoreLocation, retention};
-use crate::text::counted;
+use crate::store::sessions::{ListedRuns, SessionQuery, StoredSession};
+use crate::store::{Store, StoreLocation};
 use output::{ExportFormat, SessionDetails, SessionOutput};
 
+mod deletion;
 pub(super) mod output;
 mod print;
 
@@ -79,11 +78,14 @@ pub(super) enum SessionsCommand {
         #[arg(long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
-    /// Delete sessions permanently
+    /// Delete sessions permanently; asks first in a terminal
     Delete {
         /// Ids of the sessions to delete
         #[arg(required = true)]
         ids: Vec<String>,
+        /// Delete without asking; without a terminal, there is no question
+        #[arg(long)]
+        yes: bool,
     },
     /// Delete sessions of this directory that have been inactive for some time; lists them and asks first
     Prune {
@@ -189,19 +191,16 @@ pub(super) async fn run(
             .await?;
             output.flush()?;
         }
-        SessionsCommand::Delete { ids } => {
+        SessionsCommand::Delete { ids, yes } => {
             let store = open(flags, &environment)?;
-            for id in ids {
-                let session = find(&store, &config::working_folder(flags)?, &id).await?;
-                store.delete_session(&session.id).await.with_context(|| session.id.to_string())?;
-                writeln!(output, "deleted {}", session.id)?;
-            }
-            retention::compact(&store).await?;
+            let cwd = config::working_folder(flags)?;
+            let ask = (!yes && input_kind == InputKind::Terminal).then_some(input);
+            deletion::delete(&store, &cwd, &ids, ask, output).await?;
         }
         SessionsCommand::Prune { older_than, all, dry_run, yes } => {
             let here = if all { None } else { Some(config::real_working_folder(flags)?) };
             let ask = (!dry_run && !yes).then_some((input, input_kind));
-            prune(&open(flags, &environment)?, &older_than, here, dry_run, ask, output).await?;
+            deletion::prune(&open(flags, &environment)?, &older_than, here, dry_run, ask, output).await?;
         }
         SessionsCommand::SetMode { id, mode } => {
             let opened = OpenedSession::open(&id, flags, environment).await?;
@@ -375,70 +374,6 @@ pub(super) async fn all_events(store: &Store, session: &SessionId) -> anyhow::Re
 /// Returns the events of a session as `modegate sessions export` writes them.
 pub(super) async fn events(store: &Store, session: &SessionId) -> anyhow::Result<Vec<serde_json::Value>> {
     Ok(all_events(store, session).await?.iter().map(print::event).collect())
-}
-
-/// Without `ask`, there is no question.
-async fn prune(
-    store: &Store,
-    time: &str,
-    cwd: Option<PathBuf>,
-    dry_run: bool,
-    ask: Option<(impl Read, InputKind)>,
-    mut output: impl Write,
-) -> anyhow::Result<()> {
-    let age = ids::duration_ms(time)
-        .ok_or_else(|| UsageError(format!("--older-than {time}: a time such as 12h, 30d or 8w")))?;
-    let old = store.sessions_before(Source::real().now_ms().saturating_sub(age), cwd, usize::MAX).await?;
-    let (open, old): (Vec<_>, Vec<_>) = old.into_iter().partition(|session| session.is_open);
-    for OldSession { id, .. } in open {
-        writeln!(output, "left {id}: it is open")?;
-    }
-    if dry_run || ask.is_some() {
-        for session in &old {
-            print::old(session, &mut output)?;
-        }
-    }
-    let number = counted(old.len(), "session", "sessions");
-    if dry_run || old.is_empty() {
-        writeln!(output, "{number} {}", if dry_run { "would be deleted" } else { "deleted" })?;
-        return Ok(());
-    }
-    if let Some((input, input_kind)) = ask
-        && !is_confirmed(&number, input, input_kind, &mut output)?
-    {
-        writeln!(output, "nothing was deleted")?;
-        return Ok(());
-    }
-    let ids: Vec<SessionId> = old.into_iter().map(|session| session.id).collect();
-    let deleted = store.delete_sessions(ids.clone()).await?;
-    for id in &ids {
-        if deleted.contains(id) {
-            writeln!(output, "deleted {id}")?;
-        } else {
-            writeln!(output, "left {id}: it was opened or deleted meanwhile")?;
-        }
-    }
-    retention::compact(store).await?;
-    writeln!(output, "{} deleted", counted(deleted.len(), "session", "sessions"))?;
-    Ok(())
-}
-
-fn is_confirmed(
-    number: &str,
-    input: impl Read,
-    input_kind: InputKind,
-    output: &mut impl Write,
-) -> anyhow::Result<bool> {
-    if input_kind != InputKind::Terminal {
-        let text =
-            "prune asks before it deletes, and there is no terminal: add --yes to delete without asking";
-        return Err(UsageError::new(text).into());
-    }
-    write!(output, "Delete {number} permanently? [y/N] ")?;
-    output.flush()?;
-    let mut answer = String::new();
-    BufReader::new(input).read_line(&mut answer)?;
-    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
 async fn set_mode(opened: &OpenedSession, mode: String, mut output: impl Write) -> anyhow::Result<()> {

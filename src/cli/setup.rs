@@ -59,14 +59,8 @@ pub(super) async fn run<I: Read, O: Write, E: Write>(
         let mut dialog =
             Dialog { input: BufReader::new(input), errors, is_person: input_kind == InputKind::Terminal };
         let entry = EditorEntry::new(&config::replay_places()?.0, arguments.wrap.as_deref());
-        writeln!(output, "{}", entry.text(editor))?;
         let path = settings_file(editor, environment).filter(|_| dialog.is_person);
-        if let Some(path) = path
-            && dialog.ask(&format!("Write it to {}? y or n", path.display()), "n")?.as_deref() == Some("y")
-        {
-            editor::write(editor, &entry, &path, &mut output)?;
-        }
-        return Ok(ExitCode::SUCCESS);
+        return dialog.offer_entry(editor, &entry, path.as_deref(), output);
     }
     let folder =
         environment.config_folder.as_ref().context("there is no home directory to store settings in")?;
@@ -148,12 +142,41 @@ impl<I: Read, E: Write> Dialog<I, E> {
         for (number, provider) in PROVIDERS.iter().enumerate() {
             writeln!(self.errors, "{} {} ({})", number + 1, provider.title, provider.id)?;
         }
-        let answer = self.ask("Provider", "1")?.unwrap_or_else(|| "1".into());
-        let number = answer.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
-        match number.and_then(|number| PROVIDERS.get(number)) {
-            Some(provider) => Ok(*provider),
-            None => find(&answer),
+        loop {
+            let answer = self.ask("Provider", "1")?.unwrap_or_else(|| "1".into());
+            let number = answer.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+            let numbered = number.and_then(|number| PROVIDERS.get(number)).copied();
+            match numbered.or_else(|| provider(&answer)) {
+                Some(provider) => return Ok(provider),
+                None => writeln!(
+                    self.errors,
+                    "modegate: {answer:?} is no provider: type a number from 1 to {}, or an id",
+                    PROVIDERS.len()
+                )?,
+            }
         }
+    }
+
+    /// Prints the entry, and offers to write it if the file can take it.
+    fn offer_entry(
+        &mut self,
+        editor: Editor,
+        entry: &EditorEntry,
+        path: Option<&Path>,
+        mut output: impl Write,
+    ) -> anyhow::Result<ExitCode> {
+        writeln!(output, "{}", entry.text(editor))?;
+        let Some(path) = path else { return Ok(ExitCode::SUCCESS) };
+        match editor::with_entry(editor, entry, path) {
+            Err(error) => writeln!(self.errors, "modegate: the entry is not written: {error:#}")?,
+            Ok(settings) => {
+                let question = format!("Write it to {}? y or n", path.display());
+                if self.ask(&question, "n")?.as_deref() == Some("y") {
+                    editor::write(&settings, path, &mut output)?;
+                }
+            }
+        }
+        Ok(ExitCode::SUCCESS)
     }
 
     /// `None` for an empty line, or without a terminal.
@@ -187,9 +210,9 @@ impl<I: Read, E: Write> Dialog<I, E> {
         if let Some(fault) = key.as_deref().and_then(key_form::fault) {
             bail!("this is not a key: {fault}. Nothing is stored");
         }
-        let other = key.as_deref().filter(|_| is_official);
-        if let Some(other) = other.and_then(|key| key_form::other_provider(key, provider.id)) {
-            writeln!(self.errors, "modegate: the key looks like one of {other}, not of {}", provider.id)?;
+        let official_key = key.as_deref().filter(|_| is_official);
+        if let Some(doubt) = official_key.and_then(|key| key_form::doubt(key, provider.id)) {
+            writeln!(self.errors, "modegate: {doubt}")?;
         }
         Ok(key.map(SecretString::from))
     }
@@ -239,6 +262,50 @@ mod tests {
             key_command: None,
             base_url,
             model: "openai/m".into(),
+        }
+    }
+
+    #[test]
+    fn wrong_provider_is_asked_for_again() {
+        let mut dialog = dialog("9\nopenia\n4\n", true);
+        assert_eq!(dialog.provider().unwrap().id, "gemini");
+        let shown = String::from_utf8(dialog.errors).unwrap();
+        assert!(shown.contains("\"9\" is no provider: type a number from 1 to 5, or an id\n"), "{shown}");
+        assert_eq!(shown.matches("Provider [1]: ").count(), 3, "{shown}");
+    }
+
+    #[test]
+    fn entry_is_offered_only_for_a_file_that_can_take_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("settings.json");
+        let entry = EditorEntry::new(Path::new("/bin/modegate"), None);
+        for (settings, is_offered) in [("// Zed settings\n{}\n", false), ("{}", true)] {
+            std::fs::write(&path, settings).unwrap();
+            let (mut dialog, mut output) = (dialog("y\n", true), Vec::new());
+            dialog.offer_entry(Editor::Zed, &entry, Some(&path), &mut output).unwrap();
+            let shown = String::from_utf8(dialog.errors).unwrap();
+            assert_eq!(shown.contains("Write it to "), is_offered, "{shown}");
+            assert_eq!(
+                shown.contains("has comments, or is no JSON: paste the entry"),
+                !is_offered,
+                "{shown}"
+            );
+            assert!(String::from_utf8(output).unwrap().contains("\"agent_servers\""));
+            assert_eq!(std::fs::read_to_string(&path).unwrap() != settings, is_offered);
+        }
+    }
+
+    #[test]
+    fn doubtful_key_is_stored_with_a_notice() {
+        let openai = provider("openai").unwrap();
+        for (key, is_official, has_notice) in
+            [("notakey", true, true), ("sk-proj-1", true, false), ("notakey", false, false)]
+        {
+            let line = format!("{key}\n");
+            let mut dialog = dialog(&line, false);
+            assert!(dialog.key(&openai, is_official).unwrap().is_some());
+            let shown = String::from_utf8(dialog.errors).unwrap();
+            assert_eq!(shown.contains("keys of openai begin with sk-"), has_notice, "{shown}");
         }
     }
 

@@ -1,11 +1,11 @@
-//! Values of options for the completion scripts, which call `modegate __values KIND`.
+//! Values of options and arguments for the completion scripts, which call `modegate __values KIND`.
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
 
-use super::sessions;
+use super::{permissions, sessions};
 use crate::config::environment::Environment;
 use crate::config::policies::Policies;
 use crate::config::{self, Flags, session_policy};
@@ -21,6 +21,7 @@ pub(super) enum ValueKind {
     Agents,
     Models,
     Sessions,
+    Rules,
 }
 
 /// The options with values of each kind, by their long names.
@@ -31,6 +32,25 @@ pub(super) const OPTIONS: [(&str, &str); 5] = [
     ("model", "models"),
     ("resume", "sessions"),
 ];
+
+/// Commands whose first argument has values of each kind.
+pub(super) const ARGUMENTS: [(&[&str], &str); 12] = [
+    (&["modes", "show"], "modes"),
+    (&["modes", "explain"], "modes"),
+    (&["agents", "show"], "agents"),
+    (&["sessions", "show"], "sessions"),
+    (&["sessions", "export"], "sessions"),
+    (&["sessions", "delete"], "sessions"),
+    (&["sessions", "set-mode"], "sessions"),
+    (&["sessions", "undo"], "sessions"),
+    (&["audit"], "sessions"),
+    (&["report"], "sessions"),
+    (&["permissions", "revoke"], RULES),
+    (&["policy", "explain", "mode"], "modes"),
+];
+
+/// Rules contain blanks.
+pub(super) const RULES: &str = "rules";
 
 /// Prints one value a line. A file that cannot be used offers nothing.
 pub(super) async fn run(
@@ -59,6 +79,7 @@ pub(super) async fn run(
             let listed = store.sessions(listing).await?;
             listed.iter().map(|session| session.id.to_string()).chain(["last".to_owned()]).collect()
         }
+        ValueKind::Rules => permissions::revocable(&Policies::new(environment, None, false)),
     };
     for value in values {
         writeln!(output, "{value}")?;

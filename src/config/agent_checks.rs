@@ -20,12 +20,8 @@ fn check_agent(agent: &AgentSpec, environment: &Environment, cwd: &Path) -> Vec<
     let mut problems = Vec::new();
     for tools in agent.limits.iter().map(|limit| &limit.tools) {
         let tool_patterns = tools.allow.iter().flat_map(|globs| &globs.patterns).chain(&tools.deny.patterns);
-        let unknown =
-            tool_patterns.filter_map(|pattern| unknown_tool(pattern).map(|nearest| (pattern, nearest)));
-        problems.extend(
-            unknown
-                .map(|(pattern, nearest)| format!("there is no tool {pattern:?}; did you mean {nearest}?")),
-        );
+        let unknown = tool_patterns.filter_map(|pattern| unknown_tool(pattern));
+        problems.extend(unknown.map(|unknown| unknown.to_string()));
     }
     problems.extend(agent.model.as_deref().and_then(|model| check_model(model, environment)));
     if let Some(external_agent) = &agent.external_agent {

@@ -67,7 +67,8 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
         match Config::without_store(flags, environment.clone()) {
             Ok(config) => of_config(&config, &mut add),
             Err(error) => {
-                add("command line, model", CheckState::wrong(format!("{error:#}"), "see `modegate --help`"));
+                let remedy = "correct it where it is set; `modegate --help` lists the options";
+                add("command line, model", CheckState::wrong(format!("{error:#}"), remedy));
             }
         }
     }

@@ -133,10 +133,18 @@ pub fn find(
     let mut models = ModelCatalog::new(reachable).limited(limits.models.clone(), refused);
     let requested_name =
         requested.map(ModelId::as_str).or(environment.model.as_deref()).or(file.model.as_deref());
+    let model_source = match (requested, &environment.model) {
+        (Some(_), _) => None,
+        (None, Some(_)) => Some("MODEGATE_MODEL".to_owned()),
+        (None, None) => file.model_file.as_ref().map(|path| format!("model in {}", path.display())),
+    };
     let effort = file.reasoning_effort.unwrap_or_default();
     let model = match requested_name {
         None => models.default_model().clone(),
-        Some(name) => model_named(name, file, &models)?,
+        Some(name) => model_named(name, file, &models).map_err(|error| match &model_source {
+            Some(source) => anyhow::Error::new(error).context(source.clone()),
+            None => error.into(),
+        })?,
     };
     let small = environment.small_model.as_deref().or(file.small_model.as_deref());
     let small = small.map(|name| model_named(name, file, &models)).transpose().context("small_model")?;
@@ -188,11 +196,13 @@ fn endpoint(provider: Provider, environment: &Environment, settings: Option<&Pro
     let rest = base_url.split_once("://").map_or(base_url.as_str(), |(_, rest)| rest);
     let host = rest.split('/').next().unwrap_or(rest).rsplit('@').next().unwrap_or(rest).to_owned();
     let scheme = base_url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+    let source = url.map(|_| match (from_environment, settings.and_then(|it| it.base_url_file.as_ref())) {
+        (Some(_), _) => provider.url_variable.to_owned(),
+        (None, Some(path)) => format!("base_url of {} in {}", provider.id, path.display()),
+        (None, None) => format!("base_url of {} in the settings", provider.id),
+    });
     let fault = (!matches!(scheme.as_deref(), Some("http" | "https"))).then(|| {
-        let source = match from_environment {
-            Some(_) => provider.url_variable.to_owned(),
-            None => format!("base_url of {} in the settings", provider.id),
-        };
+        let source = source.as_deref().unwrap_or("the address");
         format!("{source} is {host:?}: begin it with http:// or https://")
     });
     let key = key(provider, environment, settings, from_environment.is_some());
@@ -206,6 +216,7 @@ fn endpoint(provider: Provider, environment: &Environment, settings: Option<&Pro
     let is_official = base_url == provider.base_url;
     Endpoint {
         base_url,
+        unreachable_hint: unreachable_hint(provider, source.as_deref(), &host),
         host,
         fault,
         key,
@@ -216,6 +227,14 @@ fn endpoint(provider: Provider, environment: &Environment, settings: Option<&Pro
         is_official,
         learnt: Learnt::default(),
     }
+}
+
+fn unreachable_hint(provider: Provider, source: Option<&str>, host: &str) -> Option<String> {
+    let address = source.map(|source| format!("the address comes from {source}"));
+    let is_own_server = provider.id == "ollama" && host != "ollama.com";
+    let start = is_own_server.then(|| "Ollama must be running there (`ollama serve`)".to_owned());
+    let hints: Vec<String> = address.into_iter().chain(start).collect();
+    (!hints.is_empty()).then(|| hints.join("; "))
 }
 
 /// Security: a key is sent only to the address it was given for. A key goes with the address from the same

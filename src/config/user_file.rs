@@ -43,6 +43,9 @@ pub struct UserFile {
     /// Model of new sessions, as PROVIDER/NAME, or a provider for its default model. Default: that of the first
     /// usable provider, or else offline.
     pub model: Option<String>,
+    /// File that has `model`.
+    #[serde(skip)]
+    pub model_file: Option<PathBuf>,
     /// Model of sub-agents that change nothing, such as `explore`, unless their agent or the mode names one.
     /// Default: that of the session.
     pub small_model: Option<String>,
@@ -234,6 +237,9 @@ pub struct ProviderSettings {
     pub key_command: Option<String>,
     /// URL of the server; the provider's environment variable takes precedence. Default: the provider's own.
     pub base_url: Option<String>,
+    /// File that has `base_url`.
+    #[serde(skip)]
+    pub base_url_file: Option<PathBuf>,
     /// Header that carries the key, such as `api-key` for Azure. Default: that of the provider.
     pub key_header: Option<String>,
     /// Models to offer first, as names or objects. Default: those that Modegate knows.
@@ -282,12 +288,15 @@ fn merge(own: UserFile, made: UserFile) -> UserFile {
         };
         let models = if settings.models.is_empty() { made_settings.models } else { settings.models };
         let key_header = settings.key_header.or(made_settings.key_header);
-        providers.insert(id, ProviderSettings { api_key, key_command, base_url, key_header, models });
+        let base_url_file = settings.base_url_file.or(made_settings.base_url_file);
+        let merged = ProviderSettings { api_key, key_command, base_url, base_url_file, key_header, models };
+        providers.insert(id, merged);
     }
     UserFile {
         network: own.network.or(made.network),
         store: own.store.or(made.store),
         model: own.model.or(made.model),
+        model_file: own.model_file.or(made.model_file),
         small_model: own.small_model.or(made.small_model),
         reasoning_effort: own.reasoning_effort.or(made.reasoning_effort),
         tool_list: own.tool_list.or(made.tool_list),
@@ -317,7 +326,7 @@ fn read_one(path: &Path) -> anyhow::Result<UserFile> {
     }
     // Security: the parser's snippet may contain a key.
     let options = serde_saphyr::options! { with_snippet: false };
-    let file: UserFile = serde_saphyr::from_str_with_options(&text, options).map_err(|error| {
+    let mut file: UserFile = serde_saphyr::from_str_with_options(&text, options).map_err(|error| {
         anyhow::anyhow!(
             "{}: {}",
             path.display(),
@@ -347,6 +356,10 @@ fn read_one(path: &Path) -> anyhow::Result<UserFile> {
     let has_headers = file.telemetry.as_ref().is_some_and(|telemetry| telemetry.headers.is_some());
     if has_headers || file.providers.values().any(|settings| settings.api_key.is_some()) {
         check_private(path)?;
+    }
+    file.model_file = file.model.is_some().then(|| path.to_owned());
+    for settings in file.providers.values_mut().filter(|settings| settings.base_url.is_some()) {
+        settings.base_url_file = Some(path.to_owned());
     }
     Ok(file)
 }

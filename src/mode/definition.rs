@@ -230,7 +230,7 @@ pub fn is_misspelt(unknown: &str, word: &str) -> bool {
     strsim::damerau_levenshtein(unknown, word) <= most
 }
 
-pub fn nearest<'a>(unknown: &str, words: &[&'a str]) -> &'a str {
+fn nearest<'a>(unknown: &str, words: &[&'a str]) -> &'a str {
     let similar = words.iter().map(|word| (strsim::jaro(unknown, word), *word));
     similar.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, word)| word).unwrap_or_default()
 }

@@ -129,10 +129,11 @@ pub struct ModelInfo {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoModel {
     #[error(
-        "unknown model {asked:?}: it is `offline`, `scripted:FILE`, or PROVIDER/NAME with one of the providers {}",
+        "unknown model {asked:?}{}: it is `offline`, `scripted:FILE`, or PROVIDER/NAME with one of the providers {}",
+        suggestion(guess.as_ref()),
         provider_ids()
     )]
-    Unknown { asked: String },
+    Unknown { asked: String, guess: Option<ModelId> },
     #[error("the model {asked} is not used, by your organisation's policy: it allows {allowed}")]
     NotAllowed { asked: String, allowed: String },
     /// A sentence about the server.
@@ -144,6 +145,10 @@ pub enum NoModel {
 
 pub const REMEDY: &str =
     "set ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY or OLLAMA_HOST, or run `modegate setup`";
+
+fn suggestion(guess: Option<&ModelId>) -> String {
+    guess.map_or_else(String::new, |id| format!(" (did you mean {id}?)"))
+}
 
 fn provider_ids() -> String {
     PROVIDERS.map(|provider| provider.id).join(", ")
@@ -249,8 +254,26 @@ impl ModelCatalog {
         let provider = id.parts().filter(|(_, name)| !name.is_empty()).and_then(|(id, _)| provider(id));
         match provider {
             Some(_) => self.check_key(id),
-            None => Err(NoModel::Unknown { asked: requested.to_owned() }),
+            None => Err(NoModel::Unknown { asked: requested.to_owned(), guess: self.guess(requested) }),
         }
+    }
+
+    /// Adds the provider to the name of a model: one that the user describes, that a provider lists, or that begins like
+    /// a listed one, as `gpt-5` does.
+    fn guess(&self, name: &str) -> Option<ModelId> {
+        let (family, _) = name.split_once('-').filter(|_| !name.contains('/'))?;
+        let listed = || {
+            let described = self.reachable.iter().flat_map(|reachable| {
+                reachable.described.iter().map(|it| (reachable.provider.id, it.name.as_str()))
+            });
+            let known = |provider: Provider| provider.models.iter().map(move |model| (provider.id, *model));
+            described.chain(PROVIDERS.into_iter().flat_map(known))
+        };
+        let of_family = |model: &str| model.split('-').next() == Some(family);
+        let (provider, _) = listed()
+            .find(|(_, model)| *model == name)
+            .or_else(|| listed().find(|(_, model)| of_family(model)))?;
+        Some(ModelId::new(format!("{provider}/{name}")))
     }
 
     /// Returns an error if the policy does not allow the model, or its key is missing.
@@ -388,6 +411,25 @@ mod tests {
                 error(unknown).ends_with("anthropic, openai-responses, openai, gemini, ollama"),
                 "{unknown}"
             );
+        }
+    }
+
+    #[test]
+    fn provider_of_an_unknown_model_is_guessed() {
+        let described = vec![Described { name: "own-7b".into(), context: None, images: None }];
+        let models = ModelCatalog::new(vec![Reachable { described, ..reachable("openai") }]);
+        for (asked, guess) in [
+            ("gpt-5", Some("openai-responses/gpt-5")),
+            ("claude-opus-4", Some("anthropic/claude-opus-4")),
+            ("gpt-oss:20b", Some("ollama/gpt-oss:20b")),
+            ("own-7b", Some("openai/own-7b")),
+            ("other-7b", None),
+            ("acme/gpt-5", None),
+            ("gpt", None),
+        ] {
+            let error = models.resolve(asked).unwrap_err().to_string();
+            let expected = guess.map_or_else(String::new, |guess| format!(" (did you mean {guess}?)"));
+            assert!(error.starts_with(&format!("unknown model {asked:?}{expected}: it is")), "{error}");
         }
     }
 

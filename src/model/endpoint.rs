@@ -9,7 +9,7 @@ use super::key::Key;
 use super::learnt::{Learnt, listed_context};
 use super::provider_error::refused_part;
 use super::wire::Wire;
-use crate::http::Http;
+use crate::http::{Http, HttpError};
 
 const LOOK_UP_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -21,6 +21,8 @@ pub struct Endpoint {
     pub base_url: String,
     /// Address without its path, for messages.
     pub host: String,
+    /// What to check if the server cannot be reached: where the address comes from, and what must run there.
+    pub unreachable_hint: Option<String>,
     /// Says why the address cannot be used. Reported with a request, so that other providers stay usable.
     pub fault: Option<String>,
     /// `None` if no key is needed.
@@ -34,6 +36,14 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// The message for a request that got no answer.
+    pub(super) fn describe(&self, error: &HttpError) -> String {
+        match (error, &self.unreachable_hint) {
+            (HttpError::Unreachable(_), Some(hint)) => format!("{}: {error}; {hint}", self.host),
+            _ => format!("{}: {error}", self.host),
+        }
+    }
+
     /// Headers with the key.
     pub(super) fn headers(
         &self,

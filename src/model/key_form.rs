@@ -1,7 +1,8 @@
 //! The form of a key, checked before the key is stored. Pure. No message contains the key.
 
 /// Beginnings of the keys of providers. The first match counts.
-const PREFIXES: [(&str, &str); 3] = [("sk-ant-", "anthropic"), ("AIza", "gemini"), ("sk-", "openai")];
+const PREFIXES: [(&str, &str); 4] =
+    [("sk-ant-", "anthropic"), ("AIza", "gemini"), ("AQ.", "gemini"), ("sk-", "openai")];
 
 /// Why a text cannot be a key, as a phrase.
 pub fn fault(key: &str) -> Option<&'static str> {
@@ -23,13 +24,20 @@ pub fn fault(key: &str) -> Option<&'static str> {
     }
 }
 
-/// The other provider whose keys begin in the same way. Only for the provider's own address: another server may
-/// take any key.
-pub fn other_provider(key: &str, provider: &str) -> Option<&'static str> {
-    let (_, likely) = PREFIXES.iter().find(|(prefix, _)| key.starts_with(prefix))?;
+/// Says that a key is unlike those of the provider. Only for the provider's own address: another server may take any
+/// key. No reason to refuse it, because providers introduce new forms.
+pub fn doubt(key: &str, provider: &str) -> Option<String> {
     // Both formats of OpenAI take its keys.
-    let is_own = provider.strip_suffix("-responses").unwrap_or(provider) == *likely;
-    (!is_own).then_some(likely)
+    let owner = provider.strip_suffix("-responses").unwrap_or(provider);
+    let likely = PREFIXES.iter().find(|(prefix, _)| key.starts_with(prefix)).map(|(_, likely)| *likely);
+    let known: Vec<&str> =
+        PREFIXES.iter().filter(|(_, of)| *of == owner).map(|(prefix, _)| *prefix).collect();
+    match likely {
+        Some(likely) if likely == owner => None,
+        Some(likely) => Some(format!("the key looks like one of {likely}, not of {provider}")),
+        None if known.is_empty() => None,
+        None => Some(format!("keys of {provider} begin with {}, and this one does not", known.join(" or "))),
+    }
 }
 
 #[cfg(test)]
@@ -62,18 +70,26 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_other_providers_are_recognised() {
+    fn keys_unlike_those_of_the_provider_are_doubted() {
         for (key, provider, expected) in [
             ("sk-ant-1", "anthropic", None),
-            ("sk-ant-1", "openai", Some("anthropic")),
+            ("sk-ant-1", "openai", Some("looks like one of anthropic, not of openai")),
             ("sk-proj-1", "openai-responses", None),
             ("sk-proj-1", "openai", None),
-            ("sk-proj-1", "gemini", Some("openai")),
+            ("sk-proj-1", "gemini", Some("looks like one of openai")),
             ("AIzaSy1", "gemini", None),
-            ("AIzaSy1", "openai-responses", Some("gemini")),
-            ("other", "anthropic", None),
+            ("AQ.1", "gemini", None),
+            ("AIzaSy1", "openai-responses", Some("looks like one of gemini")),
+            ("notakey", "openai", Some("keys of openai begin with sk-, and")),
+            ("notakey", "gemini", Some("keys of gemini begin with AIza or AQ., and")),
+            ("notakey", "ollama", None),
         ] {
-            assert_eq!(other_provider(key, provider), expected, "{key} for {provider}");
+            let doubt = doubt(key, provider);
+            let is_right = doubt.is_some() == expected.is_some();
+            assert!(
+                is_right && doubt.as_deref().unwrap_or_default().contains(expected.unwrap_or_default()),
+                "{key} for {provider}: {doubt:?}"
+            );
         }
     }
 }

@@ -161,7 +161,7 @@ impl<'a> OfflineTurn<'a> {
     }
 
     fn outcome(&self, call: &str) -> Option<&CallResult<'a>> {
-        self.results.iter().find(|result| result.id == call)
+        self.results.iter().find(|result| kind_and_number(result.id).0 == call)
     }
 
     fn findings(&self, words: &[PromptWord]) -> findings::Findings {
@@ -178,11 +178,12 @@ impl<'a> OfflineTurn<'a> {
         let failed = self.results.iter().filter(|result| result.failed);
         let mut names: Vec<String> = Vec::new();
         for result in failed.chain(cut) {
-            let number = result.id.rsplit_once('_').and_then(|(kind, number)| {
-                let is_search = matches!(kind, "defined" | "mentioned");
-                number.parse().ok().filter(|_: &usize| is_search)
-            });
-            let name = number.and_then(|number| words.get(number)).map(|word| format!("`{}`", word.text));
+            let (kind, number) = kind_and_number(result.id);
+            let is_search = matches!(kind, "defined" | "mentioned");
+            let name = number
+                .filter(|_| is_search)
+                .and_then(|number| words.get(number))
+                .map(|word| format!("`{}`", word.text));
             names.extend(name.filter(|name| !names.contains(name)));
         }
         names
@@ -191,11 +192,22 @@ impl<'a> OfflineTurn<'a> {
     fn excerpts(&self) -> Vec<plan::PlanExcerpt<'a>> {
         let excerpts = self.successes().filter_map(|&CallResult { id, arguments, text, .. }| {
             let (path, first) = (arguments["path"].as_str()?, arguments["line"].as_u64()?);
-            let is_read = id.starts_with("read_") || id.starts_with("named_");
-            is_read.then_some(plan::PlanExcerpt { path, first, text })
+            matches!(kind_and_number(id).0, "read" | "named").then_some(plan::PlanExcerpt {
+                path,
+                first,
+                text,
+            })
         });
         excerpts.collect()
     }
+}
+
+/// The parts of an id such as `defined_0`. The conversation appends a number to an id that an earlier turn used:
+/// `defined_0_2`, `look_2`.
+fn kind_and_number(id: &str) -> (&str, Option<usize>) {
+    let mut parts = id.split('_');
+    let kind = parts.next().unwrap_or_default();
+    (kind, parts.next().and_then(|number| number.parse().ok()))
 }
 
 /// True if a search ended with "[200 of 99,800 matching lines in 12 files are shown.]".

@@ -242,7 +242,7 @@ impl PendingReply {
     }
 
     fn unreachable(&self, error: &HttpError) -> ProviderError {
-        let text = format!("{}: {error}", self.endpoint.host);
+        let text = self.endpoint.describe(error);
         let is_permanent = match error {
             HttpError::Unusable(_) | HttpError::Refused(_) => true,
             // A server that is down seldom comes back within a minute.

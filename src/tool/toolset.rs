@@ -11,7 +11,7 @@ use super::edit::{apply_patch, edit_file, write_file};
 use super::file::{
     delete_file, directory_tree, find_files, list_directory, move_file, read_file, search_files,
 };
-use super::mcp::{ConnectOptions, Logins, McpServers, ServerEvent, is_pattern_of_servers};
+use super::mcp::{ConnectOptions, Logins, McpServers, ServerEvent};
 use super::memory::{self, Nowhere};
 use super::user::{ask_user, switch_mode, todo};
 use super::web::fetch::{self, FetchLimits};
@@ -21,7 +21,7 @@ use crate::client::ClientCapabilities;
 use crate::http::Http;
 use crate::http::fetch_client::FetchClient;
 use crate::memory::Memories;
-use crate::mode::{Modes, definition};
+use crate::mode::Modes;
 use crate::permission::Effect;
 use crate::permission::rules::Rules;
 use crate::process::AllowedHosts;
@@ -52,7 +52,7 @@ const DELEGATION_TOOLS: [(&str, Effect); 2] =
     [("delegate", Effect::Delegate), (handoff::NAME, Effect::Delegate)];
 
 /// Includes tools that a session may lack.
-fn effects() -> Vec<(&'static str, Effect)> {
+pub(super) fn effects() -> Vec<(&'static str, Effect)> {
     let tools = Toolset::built_in();
     let built_in = tools.iter().filter_map(|tool| match &tool.spec().name {
         Cow::Borrowed(name) => Some((*name, tool.spec().effect)),
@@ -78,15 +78,6 @@ pub fn offered(
         offered.retain(|tool| tool.spec().background != BackgroundRole::Controls);
     }
     offered
-}
-
-/// Returns the nearest name for an unknown tool. Does not check globs and MCP tools.
-pub fn unknown_tool(pattern: &str) -> Option<String> {
-    if pattern.contains(['*', '?', '[', '{']) || is_pattern_of_servers(pattern) {
-        return None;
-    }
-    let names: Vec<&str> = effects().into_iter().map(|(name, _)| name).collect();
-    (!names.contains(&pattern)).then(|| definition::nearest(pattern, &names).to_owned())
 }
 
 impl Toolset {

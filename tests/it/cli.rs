@@ -16,6 +16,7 @@ mod headless_terminal;
 mod hints;
 mod modes;
 mod modes_import;
+mod offline;
 mod permissions;
 mod report;
 #[cfg(target_os = "linux")]

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::MIN_PART;
-use crate::acp::{ContentBlock, PlanEntryStatus, SessionUpdate, ToolCallStatus};
+use crate::acp::{ContentBlock, PlanEntryStatus, SessionId, SessionUpdate, ToolCallStatus};
 use crate::conversation::content::{ToolContent, plain_text};
 use crate::event::{Compaction, SessionEvent, SwitchOutcome};
 use crate::headless::printable;
@@ -16,7 +16,7 @@ use crate::line_diff;
 use crate::session::Undone;
 use crate::store::events::{self, StoredEvent};
 use crate::store::evidence::Evidence;
-use crate::store::sessions::{OldSession, SessionQuery, StoredSession};
+use crate::store::sessions::{SessionQuery, StoredSession};
 use crate::text::{code_block, counted, start};
 use crate::workspace::{Changed, changed_files};
 
@@ -24,6 +24,9 @@ const LINE: usize = 160;
 
 /// Maximum number of changed files in one line.
 const FILES: usize = 20;
+
+/// Stands for the title of a session without one.
+const NO_PROMPT: &str = "(no prompt yet)";
 
 /// Ids are as short as other commands accept them.
 pub(super) fn list(sessions: &[StoredSession], with_folder: bool, output: &mut impl Write) -> io::Result<()> {
@@ -33,7 +36,7 @@ pub(super) fn list(sessions: &[StoredSession], with_folder: bool, output: &mut i
         let StoredSession { id, cwd, mode, title, updated_at, .. } = session;
         let id = &id.0[id.0.len().saturating_sub(length)..];
         let mode = mode.as_deref().unwrap_or("-");
-        let title = line_of(title.as_deref().unwrap_or("(no prompt yet)"));
+        let title = line_of(title.as_deref().unwrap_or(NO_PROMPT));
         let fork = if session.forked_from.is_some() { "  (a fork)" } else { "" };
         let open = if session.is_open_elsewhere { "  (open)" } else { "" };
         write!(output, "{id}  {} UTC  {mode:8}  {title}{fork}{open}", time_text(*updated_at))?;
@@ -68,10 +71,18 @@ pub(super) fn none_found(listing: &SessionQuery, has_runs: bool) -> String {
     }
 }
 
-pub(super) fn old(session: &OldSession, output: &mut impl Write) -> io::Result<()> {
-    let OldSession { id, title, updated_at, .. } = session;
-    let title = line_of(title.as_deref().unwrap_or("(no prompt yet)"));
-    writeln!(output, "would delete {id}  {} UTC  {title}", time_text(*updated_at))
+pub(super) fn would_delete(
+    id: &SessionId,
+    title: Option<&str>,
+    updated_at: i64,
+    output: &mut impl Write,
+) -> io::Result<()> {
+    let title = line_of(title.unwrap_or(NO_PROMPT));
+    writeln!(output, "would delete {id}  {} UTC  {title}", time_text(updated_at))
+}
+
+pub(super) fn deleted(id: &SessionId, title: Option<&str>, output: &mut impl Write) -> io::Result<()> {
+    writeln!(output, "deleted {id}  {}", line_of(title.unwrap_or(NO_PROMPT)))
 }
 
 pub(super) fn head(session: &StoredSession, output: &mut impl Write) -> io::Result<()> {

@@ -102,28 +102,27 @@ pub(super) fn settings_file(editor: Editor, environment: &Environment) -> Option
     }
 }
 
-/// Adds the entry to a file, and keeps its other entries.
+/// The settings of a file with the entry. Other entries stay.
 ///
 /// # Errors
 /// Fails if the file has comments or is no JSON, or has another entry of this name.
-pub(super) fn write(
-    editor: Editor,
-    entry: &EditorEntry,
-    path: &Path,
-    mut output: impl Write,
-) -> anyhow::Result<()> {
+pub(super) fn with_entry(editor: Editor, entry: &EditorEntry, path: &Path) -> anyhow::Result<Value> {
     let old = match bounded_file::read_own_text(path, MAX_SETTINGS) {
-        Ok(text) => serde_json::from_str(&text).with_context(|| {
-            format!("{} has comments or is no JSON, so add the entry there yourself", path.display())
+        // The parser's words about a comment would not help.
+        Ok(text) => serde_json::from_str(&text).ok().with_context(|| {
+            format!("{} has comments, or is no JSON: paste the entry there yourself", path.display())
         })?,
         Err(_) if !path.exists() => Value::Object(Map::new()),
         Err(error) => anyhow::bail!("{} {error}", path.display()),
     };
     let new: Value = serde_json::from_str(&entry.text(editor))?;
-    let merged = merged(old, &new)
-        .with_context(|| format!("{} has another entry {:?}; change it there", path.display(), entry.name))?;
+    merged(old, &new)
+        .with_context(|| format!("{} has another entry {:?}: change it there", path.display(), entry.name))
+}
+
+pub(super) fn write(settings: &Value, path: &Path, mut output: impl Write) -> anyhow::Result<()> {
     let folder = path.parent().context("the settings have no folder")?;
-    create_private(folder, path, &format!("{}\n", serde_json::to_string_pretty(&merged)?))
+    create_private(folder, path, &format!("{}\n", serde_json::to_string_pretty(settings)?))
         .with_context(|| format!("writing {}", path.display()))?;
     Ok(writeln!(output, "Written to {}.", path.display())?)
 }
@@ -191,7 +190,10 @@ mod tests {
     fn other_settings_are_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("settings.json");
-        let written = |wrap| write(Editor::Zed, &entry(wrap), &path, std::io::sink());
+        let written = |wrap| {
+            let settings = with_entry(Editor::Zed, &entry(wrap), &path)?;
+            write(&settings, &path, std::io::sink())
+        };
         std::fs::write(&path, "{\"theme\": \"dark\", \"agent_servers\": {\"Other\": {}}}").unwrap();
         written(None).unwrap();
         written(None).unwrap();

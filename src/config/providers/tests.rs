@@ -48,6 +48,49 @@ fn small_model_is_checked_like_the_model() {
 }
 
 #[test]
+fn unreachable_servers_name_the_source_of_their_address() {
+    let hint = |environment: &Environment, file: &UserFile, id: &str| {
+        let remote = find(environment, file, None, &ProviderLimits::default()).unwrap();
+        remote.endpoints[id].unreachable_hint.clone()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("config.yaml");
+    std::fs::write(&config, "providers: {openai: {base_url: 'http://127.0.0.1:1'}}").unwrap();
+    let file = user_file::read(Some(dir.path())).unwrap();
+    let none = Environment::default();
+    let expected = format!("the address comes from base_url of openai in {}", config.display());
+    assert_eq!(hint(&none, &file, "openai"), Some(expected));
+    let environment = Environment::of(&[], &[("OPENAI_BASE_URL", "http://a"), ("OLLAMA_HOST", "b")]);
+    assert_eq!(hint(&environment, &file, "openai").unwrap(), "the address comes from OPENAI_BASE_URL");
+    let start = "Ollama must be running there (`ollama serve`)";
+    let expected = format!("the address comes from OLLAMA_HOST; {start}");
+    assert_eq!(hint(&environment, &file, "ollama"), Some(expected));
+    assert_eq!(hint(&none, &file, "ollama").unwrap(), start);
+    assert_eq!(hint(&none, &file, "anthropic"), None, "the control");
+}
+
+#[test]
+fn unknown_models_name_the_setting_that_has_them() {
+    let fault = |environment: &Environment, file: &UserFile, requested: Option<&ModelId>| {
+        format!("{:#}", find(environment, file, requested, &ProviderLimits::default()).err().unwrap())
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("config.yaml");
+    std::fs::write(&config, "model: own-9").unwrap();
+    let file = user_file::read(Some(dir.path())).unwrap();
+    let mut environment = Environment::default();
+    let expected = format!("model in {}: unknown model \"own-9\": it is", config.display());
+    assert!(fault(&environment, &file, None).starts_with(&expected));
+    environment.model = Some("own-8".into());
+    assert!(fault(&environment, &file, None).starts_with("MODEGATE_MODEL: unknown model \"own-8\""));
+    let requested = ModelId::new("own-7");
+    assert!(
+        fault(&environment, &file, Some(&requested)).starts_with("unknown model \"own-7\""),
+        "the control"
+    );
+}
+
+#[test]
 fn api_key_is_not_sent_to_another_base_url() {
     let environment =
         Environment::of(&[("OPENAI_API_KEY", "o")], &[("OPENAI_BASE_URL", "http://127.0.0.1:1/v1/")]);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::keywords::PromptWord;
+use super::kind_and_number;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FindingPlace {
@@ -28,16 +29,13 @@ impl Findings {
     pub(super) fn of<'a>(words: &[PromptWord], results: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
         let mut files: BTreeMap<String, FindingFile> = BTreeMap::new();
         for (id, text) in results {
-            let Some((kind, number)) = id.rsplit_once('_') else { continue };
+            let (kind, number) = kind_and_number(id);
             let worth = match kind {
                 "defined" => 3.0,
                 "mentioned" => 1.0,
                 _ => continue,
             };
-            let Some((at, word)) = number.parse().ok().and_then(|at: usize| Some((at, words.get(at)?)))
-            else {
-                continue;
-            };
+            let Some((at, word)) = number.and_then(|at| Some((at, words.get(at)?))) else { continue };
             let places: Vec<FindingPlace> = text.lines().filter_map(place).collect();
             if places.is_empty() {
                 continue;

@@ -18,6 +18,37 @@ const COMMON: [&str; 131] = [
     "why", "will", "with", "work", "works", "would", "write", "you", "your",
 ];
 
+/// Words of [`COMMON`] that often name a function, sorted: verbs in their base form, and `new`.
+const VERBS: [&str; 21] = [
+    "add",
+    "change",
+    "create",
+    "explain",
+    "find",
+    "fix",
+    "get",
+    "give",
+    "handle",
+    "help",
+    "implement",
+    "look",
+    "make",
+    "new",
+    "put",
+    "remove",
+    "show",
+    "take",
+    "tell",
+    "use",
+    "write",
+];
+
+/// Words after which no sentence continues with a verb in its base form, sorted. Such a verb is a name.
+const BEFORE_NAMES: [&str; 12] = [
+    "are", "class", "does", "explain", "find", "fix", "function", "is", "method", "refactor", "show",
+    "struct",
+];
+
 /// Maximum characters of a prompt that are examined, because pasted logs repeat themselves.
 const MAX_SCANNED: usize = 4_000;
 
@@ -67,26 +98,54 @@ impl PromptWord {
     }
 }
 
-/// The most specific words come first: identifiers, then long words.
+/// The most specific words come first: names, then long words.
 pub(super) fn of(prompt: &str, most: usize) -> Vec<PromptWord> {
     let scanned: String = prompt.chars().take(MAX_SCANNED).collect();
-    let outside_paths = scanned.split_whitespace().filter(|token| named(token).is_none());
     let mut known_stems = HashSet::new();
-    let mut words: Vec<PromptWord> = Vec::new();
-    for text in outside_paths.flat_map(|token| token.split(|c: char| !is_word_char(c))) {
-        let length = text.chars().count();
-        let common = COMMON.binary_search(&text.to_lowercase().as_str()).is_ok();
-        if !(3..=LONGEST).contains(&length) || common || text.parse::<u64>().is_ok() {
+    let mut words: Vec<(bool, PromptWord)> = Vec::new();
+    let mut before = String::new();
+    for PromptToken { text, is_marked } in tokens(&scanned) {
+        let lower = text.to_lowercase();
+        let is_common = COMMON.binary_search(&lower.as_str()).is_ok();
+        let is_asked = VERBS.binary_search(&lower.as_str()).is_ok()
+            && BEFORE_NAMES.binary_search(&before.as_str()).is_ok();
+        before = lower;
+        let is_name = is_marked || is_asked;
+        let has_length = (3..=LONGEST).contains(&text.chars().count());
+        if !has_length || is_common && !is_name || text.parse::<u64>().is_ok() {
             continue;
         }
         let word = PromptWord::new(text);
         if known_stems.insert(word.stem.clone()) {
-            words.push(word);
+            words.push((is_name || is_identifier(text), word));
         }
     }
-    words.sort_by_key(|word| std::cmp::Reverse((is_identifier(&word.text), word.stem.chars().count())));
+    words.sort_by_key(|(is_name, word)| std::cmp::Reverse((*is_name, word.stem.chars().count())));
     words.truncate(most);
-    words
+    words.into_iter().map(|(_, word)| word).collect()
+}
+
+struct PromptToken<'a> {
+    text: &'a str,
+    /// The prompt marks the word as code: in backticks, or as a call.
+    is_marked: bool,
+}
+
+/// The words of a prompt outside of paths.
+fn tokens(prompt: &str) -> impl Iterator<Item = PromptToken<'_>> {
+    let outside_paths = prompt.split_whitespace().filter(|part| named(part).is_none());
+    outside_paths.flat_map(|part| {
+        let mut end = 0;
+        let words = part.split(|c: char| !is_word_char(c)).map(move |text| {
+            let start = end;
+            end = start + text.len();
+            let (before, after) = (&part[..start], &part[end..]);
+            end += after.chars().next().map_or(0, char::len_utf8);
+            let is_marked = before.ends_with('`') && after.starts_with('`') || after.starts_with("()");
+            PromptToken { text, is_marked }
+        });
+        words.filter(|token| !token.text.is_empty())
+    })
 }
 
 fn is_word_char(c: char) -> bool {
@@ -150,13 +209,29 @@ mod tests {
 
     #[test]
     fn distinctive_keywords_are_extracted() {
-        assert!(COMMON.is_sorted());
         check("where is the retry logic?", &["retr"]);
         check("Where are retries handled? And retrying?", &["retr"]);
         check("Why does parse_config fail in ConfigLoader::new", &["parse_config", "configload", "fail"]);
         check("is it? 12 345", &[]);
         check("access classes", &["access", "class"]);
         check("what is wrong in src/main.rs:12?", &["wrong"]);
+    }
+
+    #[test]
+    fn common_words_are_keywords_where_they_are_names() {
+        check("where is add?", &["add"]);
+        check("Explain add", &["add"]);
+        check("how is the function get tested", &["get", "function", "test"]);
+        check("why does `for` or show() fail", &["show", "for", "fail"]);
+        for control in ["add a file", "what is this?", "is there a fix", "explain the change, please"] {
+            check(control, &[]);
+        }
+    }
+
+    #[test]
+    fn lists_of_words_are_sorted() {
+        assert!(COMMON.is_sorted() && VERBS.is_sorted() && BEFORE_NAMES.is_sorted());
+        assert!(VERBS.iter().all(|verb| COMMON.contains(verb)));
     }
 
     #[test]

@@ -84,13 +84,38 @@ fn values_of_options_are_completed() {
     assert_eq!(complete(&fixture, &["modegate", "sess"]), ["sessions"], "clap's own");
     assert_eq!(complete(&fixture, &["modegate", "val"]), [""], "the command of the scripts is hidden");
     assert!(!run(&["man"]).contains("VALUES"));
+    assert_eq!(complete(&fixture, &["modegate", "modes", "show", "p"]), ["plan", "poetry"]);
+    assert_eq!(complete(&fixture, &["modegate", "modes", "explain", "plan", "p"]), [""], "a tool");
+    assert_eq!(complete(&fixture, &["modegate", "sessions", "show", "l"]), ["last"]);
+    assert_eq!(complete(&fixture, &["modegate", "sessions", "set-mode", "l"]), ["last"]);
+    assert_eq!(complete(&fixture, &["modegate", "sessions", "delete", "last", "l"]), ["last"]);
+    assert_eq!(complete(&fixture, &["modegate", "report", "l"]), ["last"]);
+    assert_eq!(complete(&fixture, &["modegate", "modes", "l"]), ["list", "log"], "the control");
     for (shell, text) in [
+        (
+            "zsh",
+            "':rule -- The rule, as `list` prints it:{compadd -- ${(f)\"$(modegate __values rules 2>/dev/null)\"}}'",
+        ),
+        (
+            "zsh",
+            "'*::ids -- Ids of the sessions to delete:{compadd -- $(modegate __values sessions 2>/dev/null)}'",
+        ),
+        ("zsh", "':mode -- Id of the mode that decides:{compadd -- $(modegate __values modes 2>/dev/null)}'"),
+        ("fish", "__fish_seen_subcommand_from revoke\" -f -a \"(modegate __values rules 2>/dev/null)\""),
         ("zsh", "MODE:{compadd -- $(modegate __values modes 2>/dev/null)}'"),
         ("zsh", "':id -- Id of the session:{compadd -- $(modegate __values sessions 2>/dev/null)}'"),
         ("fish", "-r -f -a \"(modegate __values models 2>/dev/null)\""),
     ] {
         assert!(run(&["completions", shell]).contains(text), "{shell}: {text}");
     }
+}
+
+#[test]
+fn revocable_rules_are_values() {
+    let fixture = CliFixture::new();
+    fixture.run(&["permissions", "deny", "shell(git push *)"]);
+    fixture.run(&["permissions", "allow", "fetch"]);
+    assert_eq!(fixture.run(&["__values", "rules"]).1, "shell(git push *)\nfetch\n");
 }
 
 #[test]

@@ -18,6 +18,12 @@ fn command_lines_of_other_agents_get_a_tip() {
         (&["-p", "x", "--output-format", "json"], "tip: to choose the output: --output"),
         (&["-m", "gpt", "-p", "x"], "tip: to choose a model: --model"),
         (&["-c", "-p", "x"], "--continue"),
+        (&["fix", "the", "bug"], "tip: to run all words as one prompt, quote them: modegate -p \"TEXT\""),
+        (&["-p", "explain", "greeting", "please"], "tip: to run all words as one prompt, quote them"),
+        (&["--mode", "plan", "explain"], "tip: to run it as a prompt"),
+        (&["sessions", "resume"], "tip: to continue a session: modegate --resume ID"),
+        (&["store", "set-aside"], "tip: to set the store aside: modegate store reset"),
+        (&["setup", "openai"], "tip: to store the key of a provider: modegate setup --provider openai"),
         // Near words stay clap's, and so do those behind a command.
         (&["sesions"], "a similar subcommand exists: 'sessions'"),
         (&["modes", "explan"], "a similar subcommand exists: 'explain'"),
@@ -26,8 +32,16 @@ fn command_lines_of_other_agents_get_a_tip() {
         assert_eq!((code, output.as_str()), (2, ""), "{arguments:?}: {errors}");
         assert!(errors.contains(tip), "{arguments:?}: {errors}");
     }
-    let (_, _, errors) = fixture.run(&["sessions", "login"]);
-    assert!(!errors.contains("modegate setup"), "{errors}");
+    for (arguments, other) in [
+        (&["sessions", "login"][..], "modegate setup"),
+        (&["sessions", "prun"], "'prune'"),
+        (&["memories", "stale"], "'delete'"),
+        (&["setup", "nano"], "--provider"),
+        (&["--mode", "plan", "explain"], "'replay'"),
+    ] {
+        let (code, _, errors) = fixture.run(arguments);
+        assert!(code == 2 && !errors.contains(other), "{arguments:?}: {errors}");
+    }
 }
 
 #[test]

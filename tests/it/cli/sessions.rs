@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 
 use crate::support::headless_output::check_lines;
 use crate::support::make_fifo;
+#[cfg(target_os = "linux")]
+use crate::support::user_terminal::TestTerminal;
 use crate::support::waiting::block_until;
 
 /// The last characters of an id, which name the session, too.
@@ -51,20 +53,21 @@ impl CliFixture {
     }
 
     pub(super) fn run_in(&self, folder: &Path, arguments: &[&str]) -> (i32, String, String) {
-        let store = self.path("store.db");
-        let store = ["--store", store.to_str().unwrap()];
-        let has_store = !["permissions", "schema"].contains(&arguments[0]);
-        let output = Command::new(env!("CARGO_BIN_EXE_modegate"))
-            .args(arguments)
-            .args(if has_store { &store[..] } else { &[] })
-            .current_dir(folder)
-            .env("HOME", self.0.path())
-            .output()
-            .unwrap();
+        let output = self.command(folder, arguments).output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         let stdout = text(output.stdout);
         check_lines(&stdout);
         (output.status.code().unwrap(), stdout, text(output.stderr))
+    }
+
+    fn command(&self, folder: &Path, arguments: &[&str]) -> Command {
+        let store = self.path("store.db");
+        let store = ["--store", store.to_str().unwrap()];
+        let has_store = !["permissions", "schema"].contains(&arguments[0]);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_modegate"));
+        command.args(arguments).args(if has_store { &store[..] } else { &[] });
+        command.current_dir(folder).env("HOME", self.0.path());
+        command
     }
 
     pub(super) fn prompt(&self, arguments: &[&str]) -> (i32, String, String) {
@@ -280,6 +283,33 @@ fn cli_finds_lists_deletes_and_prunes_sessions() {
     assert_eq!(all, "No sessions. `modegate -p \"TEXT\"` begins one.\n");
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn delete_asks_in_a_terminal_and_names_the_title() {
+    let fixture = CliFixture::new();
+    for prompt in ["one", "two", "three"] {
+        fixture.prompt(&["--mode", "plan", "-p", prompt]);
+    }
+    let delete = |options: &[&str]| {
+        TestTerminal::start(&fixture.command(&fixture.work(), &[&["sessions", "delete"], options].concat()))
+    };
+    for (answer, outcome) in [("n", "nothing was deleted"), ("y", "deleted sess_")] {
+        let mut terminal = delete(&["last"]);
+        let listed = terminal.wait_for("Delete 1 session permanently? [y/N] ");
+        assert!(listed.starts_with("would delete sess_") && listed.ends_with("  three\r\n"), "{listed}");
+        terminal.line(answer);
+        terminal.wait_for(outcome);
+        assert!(terminal.end().success());
+    }
+    // The controls: no question with the option, or without a terminal.
+    let mut terminal = delete(&["last", "--yes"]);
+    assert!(terminal.end().success() && !terminal.has_shown("[y/N]"));
+    let (code, text, _) = fixture.run(&["sessions", "delete", "last"]);
+    assert!(code == 0 && text.starts_with("deleted sess_") && text.ends_with("  one\n"), "{text}");
+    let (_, all, _) = fixture.run(&["sessions", "list", "--all"]);
+    assert_eq!(all, "No sessions. `modegate -p \"TEXT\"` begins one.\n");
+}
+
 #[cfg(unix)]
 #[test]
 fn reading_commands_leave_foreign_files_as_they_are() {
@@ -356,7 +386,13 @@ fn wrong_usage_of_subcommands_exits_with_2() {
     for (arguments, reason) in [
         (&["modes", "explain", "cod", "shell"][..], "the modes are ask, plan, code"),
         (&["modes", "show", "cod"], "the modes are ask, plan, code"),
-        (&["modes", "explain", "code", "shel"], "there is no tool"),
+        (&["modes", "explain", "code", "shel"], "there is no tool \"shel\"; did you mean shell?"),
+        (&["modes", "explain", "code", "Write"], "there is no tool \"Write\"; its name here is write_file"),
+        (&["modes", "explain", "code", "foo"], "Modegate's own tools are read_file, "),
+        (
+            &["permissions", "deny", "Foo(x)"],
+            "there is no tool \"Foo\"; Modegate's own tools are read_file, ",
+        ),
         (&["modes", "explain", "code", "todo", "--external-agent"], "external agents request no todo"),
         (&["permissions", "allow", "shel(x)"], "did you mean shell"),
         (&["permissions", "allow", "shell(x"], "shell(x"),

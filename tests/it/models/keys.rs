@@ -43,6 +43,7 @@ fn child_processes_logs_and_store_contain_no_keys() {
     let (code, text) = run(home.path(), &["--model", "openai/m", "-p", "hello"], "");
     assert_eq!(code, 1, "{text}");
     assert!(text.contains("127.0.0.1:1: no connection"), "{text}");
+    assert!(text.contains("; the address comes from base_url of openai in "), "{text}");
     assert!(!text.contains(KEY), "{text}");
     let environment = fs::read_to_string(seen).unwrap();
     assert!(environment.contains("HOME="), "the command ran: {environment}");

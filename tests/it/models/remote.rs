@@ -67,6 +67,7 @@ async fn asking_through(
         wire,
         is_official: !route.is_elsewhere,
         learnt: Learnt::default(),
+        unreachable_hint: None,
         fault: None,
     };
     let described =

@@ -24,12 +24,16 @@ user_may: {accept_all: false}
 ";
 
 fn json_of(machine: &Machine, arguments: &[&str]) -> Value {
-    let output = machine.run(&[&["policy"], arguments].concat());
+    parsed(machine, &[&["policy"], arguments].concat())
+}
+
+fn parsed(machine: &Machine, arguments: &[&str]) -> Value {
+    let output = machine.run(arguments);
     serde_json::from_str(&output).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {output}"))
 }
 
 fn check_schema(machine: &Machine, name: &str, output: &Value) {
-    let schema = CompiledSchema::new(json_of(machine, &["schema", name]));
+    let schema = CompiledSchema::new(parsed(machine, &["schema", &format!("policy-{name}")]));
     if let Err(errors) = schema.validate(output) {
         panic!("policy {name} does not fit its schema: {errors}\n{output}");
     }
