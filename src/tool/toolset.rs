@@ -280,8 +280,18 @@ impl Toolset {
     /// Includes the current tools of MCP servers, which come last.
     pub fn all(&self) -> Vec<Arc<dyn Tool>> {
         let mut all = self.tools.to_vec();
-        all.extend(self.servers.tools());
+        all.extend(self.of_servers());
         all
+    }
+
+    /// The tools that are not of a server.
+    pub fn own(&self) -> &[Arc<dyn Tool>] {
+        &self.tools
+    }
+
+    /// The tools that servers offer now.
+    pub fn of_servers(&self) -> Vec<Arc<dyn Tool>> {
+        self.servers.tools()
     }
 
     pub fn find(&self, name: &str) -> Option<Arc<dyn Tool>> {

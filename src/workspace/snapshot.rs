@@ -6,11 +6,13 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use cap_std::fs::{Dir, File, Metadata};
 use tokio_util::sync::CancellationToken;
 
 use super::inspect::{entry_exists, open_existing_parent, open_file};
 use super::{Changed, Changes, FileState, Workspace};
 use crate::ids;
+use crate::permission::Target;
 use copies::{Copies, CopyNumber};
 use ignore_rules::Loosened;
 use scan::{Fingerprint, MAX_BYTES, MAX_ENTRIES, MAX_FILE, Seen, Stop, TOO_LARGE, What};
@@ -143,6 +145,7 @@ impl WorkspaceSnapshot {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         let seen = scan::scan(&self.workspace, self.copies.folder(), cancel)?;
         let mut new = Entries::new();
+        let mut folder = OpenFolder::default();
         for (path, seen) in seen {
             let known_entry = old.and_then(|old| old.get(&path)).filter(|known| {
                 known.is_settled && known.seen.print == seen.print && known.seen.what == seen.what
@@ -153,18 +156,22 @@ impl WorkspaceSnapshot {
                     self.forget(Some(&new), old);
                     return Err(SnapshotFailure::Cancelled);
                 }
-                None => self.copy(seen, now)?,
+                None => self.copy(seen, &mut folder, now)?,
             };
             new.insert(path, entry);
         }
         Ok(new)
     }
 
-    fn copy(&mut self, mut seen: Seen, now: u64) -> Result<SnapshotEntry, SnapshotFailure> {
+    fn copy(
+        &mut self,
+        mut seen: Seen,
+        folder: &mut OpenFolder,
+        now: u64,
+    ) -> Result<SnapshotEntry, SnapshotFailure> {
         let mut copy = None;
         if seen.what == What::File {
-            let open = open_existing_parent(&seen.target).ok().flatten();
-            match open.and_then(|(dir, name)| open_file(&dir, &name).ok()) {
+            match folder.open(&seen.target) {
                 // The file has grown since it was listed.
                 Some((_, metadata)) if metadata.len() > MAX_FILE => seen.what = What::Unknown(TOO_LARGE),
                 Some((file, metadata)) => {
@@ -272,12 +279,31 @@ impl WorkspaceSnapshot {
         loosened.collect()
     }
 
-    fn forget(&self, old: Option<&Entries>, new: Option<&Entries>) {
+    fn forget(&mut self, old: Option<&Entries>, new: Option<&Entries>) {
         let copies = |entries: &Entries| entries.values().filter_map(|entry| entry.copy).collect::<Vec<_>>();
         let needed: HashSet<CopyNumber> = new.map(copies).unwrap_or_default().into_iter().collect();
         for number in old.map(copies).unwrap_or_default() {
             if !needed.contains(&number) {
                 self.copies.forget(number);
+            }
+        }
+    }
+}
+
+/// The folder of the last opened file, whose neighbours follow.
+#[derive(Default)]
+struct OpenFolder(Option<(PathBuf, Dir)>);
+
+impl OpenFolder {
+    fn open(&mut self, target: &Target) -> Option<(File, Metadata)> {
+        let (path, name) = (target.path.parent()?, target.path.file_name()?);
+        match &self.0 {
+            Some((open, dir)) if open == path => open_file(dir, name).ok(),
+            _ => {
+                let (dir, name) = open_existing_parent(target).ok().flatten()?;
+                let file = open_file(&dir, &name).ok();
+                self.0 = Some((path.to_owned(), dir));
+                file
             }
         }
     }

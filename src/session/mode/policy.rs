@@ -2,6 +2,7 @@
 //!
 //! The same ceilings decide which tools are offered, which calls may run, and which calls must end.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -40,6 +41,9 @@ pub(crate) struct Policy {
     reply: Option<ReplyCeilings>,
     /// Ceilings of the session's own modes, for its sub-agents.
     own_ceilings: watch::Sender<Arc<Ceilings>>,
+    /// Whether the second mode is tighter than the first, apart from tools of servers. Modes, rules and built-in tools
+    /// never change in a session.
+    known_tightness: HashMap<(SessionModeId, SessionModeId), bool>,
 }
 
 struct ReplyCeilings {
@@ -71,6 +75,7 @@ impl Policy {
             grants: Grants::default(),
             reply: None,
             own_ceilings,
+            known_tightness: HashMap::new(),
         }
     }
 
@@ -153,13 +158,29 @@ impl Policy {
             .unwrap_or_else(|| AgentError::invalid_params(unknown.to_string(), valid_modes(modes)))
     }
 
-    pub(crate) fn is_tighter(&self, old: &SessionModeId, new: &SessionModeId) -> bool {
-        let (old, new) = (self.mode_ceilings(old), self.mode_ceilings(new));
-        if compare::allows_more(&old, &new) {
-            return true;
+    pub(crate) fn is_tighter(&mut self, old: &SessionModeId, new: &SessionModeId) -> bool {
+        let tools = &self.context.tools;
+        let modes = (old.clone(), new.clone());
+        let is_tighter = match self.known_tightness.get(&modes) {
+            Some(known) => *known,
+            None => {
+                let (of_old, of_new) = (self.mode_ceilings(old), self.mode_ceilings(new));
+                compare::allows_more(&of_old, &of_new) || self.is_tighter_for(tools.own(), old, new)
+            }
+        };
+        let is_tighter_for_servers = !is_tighter && self.is_tighter_for(&tools.of_servers(), old, new);
+        self.known_tightness.insert(modes, is_tighter);
+        is_tighter || is_tighter_for_servers
+    }
+
+    fn is_tighter_for(&self, tools: &[Arc<dyn Tool>], old: &SessionModeId, new: &SessionModeId) -> bool {
+        if tools.is_empty() {
+            return false;
         }
-        let [old, new] =
-            [old, new].map(|modes| Ceilings { modes, rules: vec![Arc::clone(&self.context.rules)] });
+        let [old, new] = [old, new].map(|mode| Ceilings {
+            modes: self.mode_ceilings(mode),
+            rules: vec![Arc::clone(&self.context.rules)],
+        });
         let grants = Grants::default();
         let strictness =
             |ceilings: &Ceilings, facts: &CallFacts| match permission::decide(ceilings, &grants, facts) {
@@ -167,7 +188,7 @@ impl Policy {
                 Verdict::Ask(_) => 1,
                 Verdict::Deny(_) => 2,
             };
-        self.context.tools.all().iter().filter(|tool| !tool.spec().is_exit).any(|tool| {
+        tools.iter().filter(|tool| !tool.spec().is_exit).any(|tool| {
             let facts = tool.spec().facts();
             strictness(&new, &facts) > strictness(&old, &facts)
         })

@@ -336,3 +336,39 @@ proptest! {
         prop_assert_eq!(tree(&root), before);
     }
 }
+
+/// Small copies share files, whose bytes may still wait for a write. Large ones have a file of their own.
+#[test]
+fn packed_copies_are_undone_as_others() {
+    let mut place = Place::new();
+    let copies = place.dir.path().join("state/copies");
+    let content = |number: usize| number.to_string().repeat(1 + number * 7);
+    for number in 0..200 {
+        place.write(&number.to_string(), &content(number));
+    }
+    place.write("large", &"x".repeat(100_000));
+    place.sync();
+    assert!(fs::read_dir(&copies).unwrap().count() < 10, "files are shared");
+    for number in 0..200 {
+        place.write(&number.to_string(), "new");
+    }
+    place.write("large", "new");
+    let changes = place.sync();
+    assert_eq!(changes.changed.len(), 201);
+    let contents: std::collections::HashMap<_, _> = changes.contents.into_iter().collect();
+    for Changed { path, before, .. } in changes.changed {
+        let FileState::File { hash, .. } = before else { panic!("{path:?} was a file") };
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let expected = name.parse().map_or_else(|_| "x".repeat(100_000), content);
+        assert_eq!(contents[&hash], expected.as_bytes(), "{name}");
+    }
+    for number in 0..200 {
+        fs::remove_file(place.root.join(number.to_string())).unwrap();
+    }
+    place.sync();
+    place.write("last", &"y".repeat(100_000));
+    place.sync();
+    let left: u64 =
+        fs::read_dir(&copies).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
+    assert!(left < 400_000, "forgotten copies leave the disk: {left}");
+}
