@@ -133,12 +133,11 @@ pub fn hash(text: &str) -> String {
 }
 
 pub fn hash_bytes(bytes: &[u8]) -> String {
-    use std::fmt::Write;
+    // Each event is hashed: a formatter for each digit would cost as much as the digest.
+    const DIGITS: [char; 16] = ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
     let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
-    digest.as_ref().iter().fold(String::with_capacity(64), |mut hex, byte| {
-        write!(hex, "{byte:02x}").expect("writing to a string cannot fail");
-        hex
-    })
+    let digits = digest.as_ref().iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits.map(|digit| DIGITS[usize::from(digit)]).collect()
 }
 
 /// Returns the SHA-1 of the parts together, which git uses for its objects.

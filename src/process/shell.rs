@@ -116,6 +116,9 @@ impl Shell {
     /// [`Sandbox::Broker`] instead of [`Sandbox::Workspace`].
     #[must_use]
     pub fn denying_reads(&self, patterns: Vec<String>) -> Self {
+        if patterns == self.0.denied_reads {
+            return self.clone();
+        }
         Self(Arc::new(ShellParts { denied_reads: patterns, ..ShellParts::clone(&self.0) }))
     }
 

@@ -244,6 +244,10 @@ fn advance(connection: &Connection, session: &str, number: u64) -> rusqlite::Res
 
 /// Forgets a session that is closed and has no further entry.
 pub(super) fn forget_exported(connection: &Connection, session: &str) -> rusqlite::Result<()> {
+    let is_listed = "SELECT 1 FROM outbox_sessions WHERE session_id = ?1";
+    if !connection.prepare_cached(is_listed)?.exists([session])? {
+        return Ok(());
+    }
     let sql = "DELETE FROM outbox_sessions WHERE session_id = ?1 \
                AND exported >= (SELECT max(number) FROM chain WHERE session_id = ?1) \
                AND (SELECT owner FROM sessions WHERE id = ?1) IS NULL";
