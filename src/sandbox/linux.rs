@@ -80,3 +80,7 @@ pub fn confine(confinement: &Confinement, own_folder: Option<&Path>) -> Result<O
 fn drop_capabilities() -> Result<(), String> {
     kernel::drop_capabilities().map_err(|error| format!("capabilities cannot be dropped: {error}"))
 }
+
+#[cfg(test)]
+#[cfg(target_arch = "x86_64")]
+mod tests;
