@@ -76,7 +76,7 @@ pub(crate) async fn finish(mut process: Process) -> (String, Option<Exit>) {
 /// Runs a line in a fixture as `shell_read_only` does.
 async fn sandboxed(fixture: &SandboxFixture, line: &str) -> (String, Option<Exit>) {
     let shell = shell(&fixture.home(), Sandbox::Workspace);
-    let restrictions = shell.read_only(&[fixture.work()]).expect("the kernel can hold it");
+    let restrictions = shell.read_only(&[fixture.work()]).expect("the kernel can sandbox it");
     finish(shell.start(&fixture.fill_in(line), &fixture.work(), &restrictions).await.unwrap()).await
 }
 
@@ -140,7 +140,7 @@ async fn read_only_sandbox_blocks_every_escape_case() {
         }
     }
     println!(
-        "{counting} cases count, {missing} lack a program, {} did nothing without a hold:\n{}",
+        "{counting} cases count, {missing} lack a program, {} did nothing without a sandbox:\n{}",
         idle.len(),
         idle.join("\n")
     );
@@ -222,7 +222,7 @@ async fn workspace_sandbox_blocks_effects_outside() {
     for (line, says) in [
         ("{helper} own-ids", "own ids"),
         ("{helper} own-priority", "own priority"),
-        ("{helper} core-limit", "refused"),
+        ("{helper} core-limit", "failed"),
     ] {
         let text = workspace_sandbox(&fixture, line).await;
         assert!(text.contains(says), "{line}: {text}");
