@@ -87,11 +87,12 @@ pub struct ChildStdio {
 pub enum Event {
     Output(Vec<u8>),
     Error(Vec<u8>),
-    /// The command exited; its descendants are being killed.
+    /// The command exited. Its descendants end, or are killed, before [`Self::Gone`].
     Exited(Exit),
     Failed(ProcessFailure),
     /// Comes only with [`TerminalAccess::Foreground`].
     Job(JobState),
+    /// Comes only on Linux, from commands whose calls are suspended.
     Broker(BrokerEvent),
     Gone {
         left_behind: usize,

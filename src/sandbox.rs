@@ -24,8 +24,8 @@ mod missing;
 pub use crate::kernel::wipe_variable;
 #[cfg(target_os = "linux")]
 pub use linux::{
-    ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, NAMESPACES, READABLE_DEVICES, SYS_FCHMODAT2, TMPFILE,
-    TRACING, changes_entries, confine, controlling_terminal, restrict_new_sockets, support,
+    ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, READABLE_DEVICES, REPORTED_NAMESPACES, REPORTED_TRACING,
+    SYS_FCHMODAT2, TMPFILE, changes_entries, confine, controlling_terminal, restrict_new_sockets, support,
 };
 #[cfg(target_os = "macos")]
 pub use macos::{command, support, wipe_variable};

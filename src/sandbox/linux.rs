@@ -10,8 +10,10 @@
 //!
 //! A new call goes into `ALLOWED` of `syscalls` if read-only commands may have it, and into `BEYOND_READING` of
 //! `agent_syscalls`, with the reason, if only agents may. A call that programs handle better if it fails with `EPERM`
-//! goes into a group of refused calls in `syscalls`, from which both filters read. A call that the broker decides
-//! stays in these lists, and goes into one of `broker_syscalls`, too.
+//! goes into a group of refused calls in `syscalls`, from which both filters read, or into `REFUSED_TO_AGENTS` if only
+//! agents need that error. A call that the broker decides stays in these lists, and goes into one of
+//! `broker_syscalls`, too. `fixtures/system_calls.txt` has the answers of all filters. Step by step:
+//! `docs/internals/adding.md#a-system-call`.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -28,7 +30,7 @@ mod own_network;
 mod syscalls;
 mod workspace_syscalls;
 
-pub use broker_syscalls::{NAMESPACES, TRACING, changes_entries};
+pub use broker_syscalls::{REPORTED_NAMESPACES, REPORTED_TRACING, changes_entries};
 pub use landlock::{READABLE_DEVICES, controlling_terminal, restrict_new_sockets};
 use syscalls::ReaderLimits;
 pub use syscalls::{ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, SYS_FCHMODAT2, TMPFILE};
@@ -80,3 +82,7 @@ pub fn confine(confinement: &Confinement, own_folder: Option<&Path>) -> Result<O
 fn drop_capabilities() -> Result<(), String> {
     kernel::drop_capabilities().map_err(|error| format!("capabilities cannot be dropped: {error}"))
 }
+
+#[cfg(test)]
+#[cfg(target_arch = "x86_64")]
+mod tests;

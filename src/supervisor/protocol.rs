@@ -2,7 +2,7 @@
 //! line of JSON.
 //!
 //! Modegate starts the other processes from its own binary, so both ends are of one [`BUILD`]. A supervisor refuses a
-//! request of another one.
+//! request of another one. What a new report touches: `docs/internals/adding.md#a-report-of-the-supervisor`.
 
 use std::ffi::OsString;
 use std::io;
@@ -313,8 +313,15 @@ impl MessageReader {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::fmt;
+
     use proptest::collection::vec;
+    use proptest::option;
     use proptest::prelude::*;
+    use proptest::sample::select;
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::TestRunner;
 
     use super::*;
 
@@ -348,46 +355,174 @@ mod tests {
         vec(1_u8..=255, 1..20).prop_map(path_bytes::from_bytes)
     }
 
-    fn report() -> impl Strategy<Value = SupervisorReport> {
-        let question = (any::<u64>(), path(), proptest::option::of(path()), any::<String>()).prop_map(
-            |(number, path, to, program)| {
-                let files = vec!["a/b".into()];
-                let executable = to.clone().map(|path| {
-                    let command_line = program.clone();
-                    Executable { path, process: 7, started: number, command_line }
-                });
-                ChangeQuestion { number, change: ChangeKind::Move, path, to, files, program, executable }
-            },
-        );
-        prop_oneof![
-            (any::<String>(), any::<Option<i32>>())
-                .prop_map(|(reason, status)| SupervisorReport::Failed(ProcessFailure { reason, status })),
-            any::<i32>().prop_map(|status| SupervisorReport::Exited(Exit::Status(status))),
-            any::<i32>().prop_map(|group| SupervisorReport::Job(JobState::Stopped { group })),
-            any::<usize>().prop_map(|left_behind| SupervisorReport::Gone { left_behind }),
-            question.prop_map(|question| SupervisorReport::Broker(BrokerEvent::Asked(question))),
-            any::<String>().prop_map(|host| SupervisorReport::Broker(BrokerEvent::HostRefused(host))),
-            (path(), any::<String>()).prop_map(|(path, program)| {
-                let call = RefusedCall { kind: RefusalKind::Outside, path: Some(path), program };
-                SupervisorReport::Broker(BrokerEvent::Refused(call))
-            }),
-            any::<String>().prop_map(|why| {
-                SupervisorReport::Broker(BrokerEvent::RecordSaved(RecordState::Incomplete(why)))
-            }),
-        ]
+    /// Names of variants. The compiler demands the names of new ones, and [`strategies_make_every_variant`] a strategy
+    /// that makes them.
+    trait Variants {
+        const ALL: &[&str];
+        fn variant(&self) -> &'static str;
+    }
+
+    macro_rules! variants {
+        ($($type:ident { $($variant:ident)* })*) => {
+            $(impl Variants for $type {
+                const ALL: &[&str] = &[$(stringify!($variant)),*];
+
+                fn variant(&self) -> &'static str {
+                    match self {
+                        $(Self::$variant { .. } => stringify!($variant),)*
+                    }
+                }
+            })*
+        };
+    }
+
+    variants! {
+        SupervisorOrder { RequestExit Release SaveRecord SetPolicy Answer AllowHost }
+        BrokerPolicy { Nothing Ask Roots }
+        SupervisorReport { Failed Exited Job Broker Gone }
+        Exit { Status Signal }
+        JobState { Stopped Running }
+        BrokerEvent { PolicySet Ended RecordSaved Asked Withdrawn HostRefused SocketRefused Refused }
+        RecordState { Complete Incomplete Cut }
+        RefusalKind { Change Outside Namespace Trace }
+        ChangeKind { Create CreateFolder Write Delete DeleteFolder Move Link Attributes }
+        GuardOrder { EndOrphans }
+        GuardReport { OrphansEnded NothingLeft }
     }
 
     fn order() -> impl Strategy<Value = SupervisorOrder> {
         prop_oneof![
             Just(SupervisorOrder::RequestExit),
-            Just(SupervisorOrder::SetPolicy(BrokerPolicy::Ask)),
+            Just(SupervisorOrder::Release),
+            Just(SupervisorOrder::SaveRecord),
+            policy().prop_map(SupervisorOrder::SetPolicy),
+            (any::<u64>(), any::<bool>())
+                .prop_map(|(question, allows)| SupervisorOrder::Answer { question, allows }),
             any::<u16>().prop_map(|number| {
                 let host = format!("*.example{number}.com:{}", number.max(1));
                 SupervisorOrder::AllowHost(host.parse().unwrap())
             }),
-            (any::<u64>(), any::<bool>())
-                .prop_map(|(question, allows)| SupervisorOrder::Answer { question, allows }),
         ]
+    }
+
+    fn policy() -> impl Strategy<Value = BrokerPolicy> {
+        select(vec![BrokerPolicy::Nothing, BrokerPolicy::Ask, BrokerPolicy::Roots])
+    }
+
+    fn report() -> impl Strategy<Value = SupervisorReport> {
+        prop_oneof![
+            (any::<String>(), any::<Option<i32>>())
+                .prop_map(|(reason, status)| SupervisorReport::Failed(ProcessFailure { reason, status })),
+            exit().prop_map(SupervisorReport::Exited),
+            job_state().prop_map(SupervisorReport::Job),
+            broker_event().prop_map(SupervisorReport::Broker),
+            any::<usize>().prop_map(|left_behind| SupervisorReport::Gone { left_behind }),
+        ]
+    }
+
+    fn exit() -> impl Strategy<Value = Exit> {
+        prop_oneof![any::<i32>().prop_map(Exit::Status), any::<i32>().prop_map(Exit::Signal)]
+    }
+
+    fn job_state() -> impl Strategy<Value = JobState> {
+        prop_oneof![any::<i32>().prop_map(|group| JobState::Stopped { group }), Just(JobState::Running)]
+    }
+
+    fn broker_event() -> impl Strategy<Value = BrokerEvent> {
+        let writer = (any::<String>(), path()).prop_map(|(program, path)| EndedWriter { program, path });
+        let call = (refusal_kind(), option::of(path()), any::<String>())
+            .prop_map(|(kind, path, program)| RefusedCall { kind, path, program });
+        prop_oneof![
+            (any::<usize>(), any::<bool>())
+                .prop_map(|(ended, is_complete)| BrokerEvent::PolicySet { ended, is_complete }),
+            vec(writer, 0..3).prop_map(BrokerEvent::Ended),
+            record_state().prop_map(BrokerEvent::RecordSaved),
+            question().prop_map(BrokerEvent::Asked),
+            any::<u64>().prop_map(BrokerEvent::Withdrawn),
+            any::<String>().prop_map(BrokerEvent::HostRefused),
+            path().prop_map(BrokerEvent::SocketRefused),
+            call.prop_map(BrokerEvent::Refused),
+        ]
+    }
+
+    fn record_state() -> impl Strategy<Value = RecordState> {
+        prop_oneof![
+            Just(RecordState::Complete),
+            any::<String>().prop_map(RecordState::Incomplete),
+            Just(RecordState::Cut),
+        ]
+    }
+
+    fn question() -> impl Strategy<Value = ChangeQuestion> {
+        (any::<u64>(), change_kind(), path(), option::of(path()), any::<String>()).prop_map(
+            |(number, change, path, to, program)| {
+                let files = vec!["a/b".into()];
+                let executable = to.clone().map(|path| {
+                    let command_line = program.clone();
+                    Executable { path, process: 7, started: number, command_line }
+                });
+                ChangeQuestion { number, change, path, to, files, program, executable }
+            },
+        )
+    }
+
+    fn refusal_kind() -> impl Strategy<Value = RefusalKind> {
+        select(vec![RefusalKind::Change, RefusalKind::Outside, RefusalKind::Namespace, RefusalKind::Trace])
+    }
+
+    fn change_kind() -> impl Strategy<Value = ChangeKind> {
+        select(vec![
+            ChangeKind::Create,
+            ChangeKind::CreateFolder,
+            ChangeKind::Write,
+            ChangeKind::Delete,
+            ChangeKind::DeleteFolder,
+            ChangeKind::Move,
+            ChangeKind::Link,
+            ChangeKind::Attributes,
+        ])
+    }
+
+    fn guard_order() -> impl Strategy<Value = GuardOrder> {
+        vec(any::<i32>(), 0..4).prop_map(|supervisors| GuardOrder::EndOrphans { supervisors })
+    }
+
+    fn guard_report() -> impl Strategy<Value = GuardReport> {
+        prop_oneof![
+            any::<bool>().prop_map(|is_complete| GuardReport::OrphansEnded { is_complete }),
+            Just(()).prop_map(|()| GuardReport::NothingLeft),
+        ]
+    }
+
+    #[test]
+    fn strategies_make_every_variant() {
+        fn check<Value: Variants + fmt::Debug>(strategy: impl Strategy<Value = Value>) {
+            let mut runner = TestRunner::deterministic();
+            let value = |_| strategy.new_tree(&mut runner).unwrap().current();
+            let made: BTreeSet<&str> = (0..300).map(value).map(|value| value.variant()).collect();
+            assert_eq!(made, Value::ALL.iter().copied().collect(), "{}", std::any::type_name::<Value>());
+        }
+        check(order());
+        check(policy());
+        check(report());
+        check(exit());
+        check(job_state());
+        check(broker_event());
+        check(record_state());
+        check(refusal_kind());
+        check(change_kind());
+        check(guard_order());
+        check(guard_report());
+    }
+
+    /// Sends messages, and receives them in parts.
+    fn round_trip<Message: Serialize + DeserializeOwned>(
+        messages: &[Message],
+        longest: usize,
+        parts: &[usize],
+    ) -> serde_json::Result<Vec<Message>> {
+        let sent: Vec<u8> = messages.iter().flat_map(|message| encode(message).unwrap()).collect();
+        read(&mut MessageReader::new(longest), &sent, parts).unwrap().into_iter().collect()
     }
 
     proptest! {
@@ -395,16 +530,14 @@ mod tests {
         fn messages_are_read_as_they_were_sent_whatever_the_parts(
             orders in vec(order(), 0..6),
             reports in vec(report(), 0..6),
+            guard_orders in vec(guard_order(), 0..3),
+            guard_reports in vec(guard_report(), 0..3),
             parts in parts(),
         ) {
-            let sent: Vec<u8> = orders.iter().flat_map(|order| encode(order).unwrap()).collect();
-            let received =
-                read::<SupervisorOrder>(&mut MessageReader::new(MAX_ORDER), &sent, &parts).unwrap();
-            prop_assert_eq!(received.into_iter().collect::<Result<Vec<_>, _>>().unwrap(), orders);
-            let sent: Vec<u8> = reports.iter().flat_map(|report| encode(report).unwrap()).collect();
-            let received =
-                read::<SupervisorReport>(&mut MessageReader::new(MAX_REPORT), &sent, &parts).unwrap();
-            prop_assert_eq!(received.into_iter().collect::<Result<Vec<_>, _>>().unwrap(), reports);
+            prop_assert_eq!(round_trip(&orders, MAX_ORDER, &parts).unwrap(), orders);
+            prop_assert_eq!(round_trip(&reports, MAX_REPORT, &parts).unwrap(), reports);
+            prop_assert_eq!(round_trip(&guard_orders, MAX_ORDER, &parts).unwrap(), guard_orders);
+            prop_assert_eq!(round_trip(&guard_reports, MAX_REPORT, &parts).unwrap(), guard_reports);
         }
 
         #[test]

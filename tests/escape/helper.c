@@ -1,6 +1,7 @@
-/* What a shell cannot say by itself: system calls, one per name. Prints EFFECT if the call did what it must not do under
- * a read-only hold. Built by the test; harmless outside of it, because everything is done to the test's own files and
- * processes, or in a view of the system that ends with this process. */
+/* What a shell cannot say by itself: system calls, one per name. Prints EFFECT if the call did what it must not do in the
+ * read-only sandbox, and otherwise its errno. `without-capabilities NAME ...` drops all capabilities first. Built by the
+ * test; harmless outside of it, because everything is done to the test's own files and processes, or in a view of the
+ * system that ends with this process. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -45,7 +46,7 @@ static char secret[] = "s3cret-decoy-memory";
 
 static int effect(long result) {
     if (result < 0) {
-        perror("refused");
+        fprintf(stderr, "failed: errno %d: %s\n", errno, strerror(errno));
         return 1;
     }
     puts("EFFECT");
@@ -59,7 +60,18 @@ static int unix_address(struct sockaddr_un *at, const char *path, int abstract) 
     return (int)offsetof(struct sockaddr_un, sun_path) + abstract + (int)strlen(path);
 }
 
+static int drop_capabilities(void) {
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct none[2] = {{0}};
+    return (int)syscall(SYS_capset, &header, none);
+}
+
 int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "without-capabilities") == 0) {
+        if (drop_capabilities() < 0) return effect(-1);
+        argc--;
+        argv++;
+    }
     const char *what = argc > 1 ? argv[1] : "";
     const char *arg = argc > 2 ? argv[2] : "";
     const char *second = argc > 3 ? argv[3] : "";
@@ -297,8 +309,7 @@ int main(int argc, char **argv) {
         return effect(pid);
     }
     if (IS("mount")) {
-        if (getuid() != 0 && unshare(CLONE_NEWUSER) < 0) return effect(-1);
-        if (unshare(CLONE_NEWNS) < 0) return effect(mount("none", arg, "tmpfs", 0, 0));
+        if (unshare(CLONE_NEWNS) < 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0) return effect(mount("none", arg, "tmpfs", 0, 0));
         mount(0, "/", 0, MS_REC | MS_PRIVATE, 0);
         return effect(mount("none", arg, "tmpfs", 0, 0));
     }
@@ -397,5 +408,5 @@ int main(int argc, char **argv) {
 /* As a library that is preloaded. */
 __attribute__((constructor)) static void preloaded(void) {
     const char *path = getenv("MODEGATE_PRELOAD_WRITES");
-    if (path && open(path, O_WRONLY | O_CREAT, 0644) < 0) perror("refused");
+    if (path && open(path, O_WRONLY | O_CREAT, 0644) < 0) perror("failed");
 }

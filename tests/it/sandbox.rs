@@ -10,6 +10,7 @@ mod broker_questions;
 mod broker_races;
 mod broker_terminals;
 mod cleanup;
+mod command_events;
 pub(crate) mod commands;
 mod controls;
 mod denied_reads;

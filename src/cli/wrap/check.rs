@@ -140,7 +140,13 @@ impl<W: Write> WrapCheck<W> {
                     BrokerEvent::HostRefused(host) => hosts.push(host),
                     BrokerEvent::Refused(RefusedCall { path: Some(path), .. }) => changed.push(path),
                     BrokerEvent::Refused(call) => drop(calls.insert(describe(&call))),
-                    _ => {}
+                    // The mode stays the same, and refuses changes without a question. A profile has no sockets.
+                    BrokerEvent::PolicySet { .. }
+                    | BrokerEvent::Ended(_)
+                    | BrokerEvent::RecordSaved(_)
+                    | BrokerEvent::Asked(_)
+                    | BrokerEvent::Withdrawn(_)
+                    | BrokerEvent::SocketRefused(_) => {}
                 }
             }
         }

@@ -7,7 +7,9 @@ use super::bpf::{self, ALLOW, BpfRule, Calls, KILL, fail, has_bits, is, is_one_o
 use super::syscalls::{
     ALLOWED, ALLOWED_OLD, ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, FCNTL, FILE_BYPASSES, GET_FLAGS,
     MOUNTS_AND_NAMESPACES, NEW_LISTENER, NEW_NAMESPACES, OTHER_PROCESSES, OWN_ARCHITECTURE, PRCTL, SHARED,
-    SIGNALS, SYSTEM_SETTINGS, TERMINALS, pairs, requests,
+    SIGNALS, SYS_CACHESTAT, SYS_FUTEX_REQUEUE, SYS_FUTEX_WAIT, SYS_FUTEX_WAKE, SYS_IO_PGETEVENTS,
+    SYS_LISTMOUNT, SYS_MAP_SHADOW_STACK, SYS_MSEAL, SYS_STATMOUNT, SYSTEM_SETTINGS, TERMINALS, pairs,
+    requests,
 };
 use super::workspace_syscalls::{
     IOPRIO_WHO_PROCESS, PRIO_PROCESS, limits_of_others, priority_of_others, scheduling_of_others,
@@ -62,21 +64,6 @@ const BEYOND_READING_BY_ARGUMENTS: &[(&str, c_long)] = &[
     ("`F_SETOWN` sends signals as `kill` does", libc::SYS_fcntl),
 ];
 
-#[cfg(target_arch = "x86_64")]
-const SYS_IO_PGETEVENTS: c_long = 333;
-#[cfg(target_arch = "aarch64")]
-const SYS_IO_PGETEVENTS: c_long = 292;
-
-// The numbers are the same on every architecture. `libc` does not name them all.
-const SYS_CACHESTAT: c_long = 451;
-const SYS_MAP_SHADOW_STACK: c_long = 453;
-const SYS_FUTEX_WAKE: c_long = 454;
-const SYS_FUTEX_WAIT: c_long = 455;
-const SYS_FUTEX_REQUEUE: c_long = 456;
-const SYS_STATMOUNT: c_long = 457;
-const SYS_LISTMOUNT: c_long = 458;
-const SYS_MSEAL: c_long = 462;
-
 /// Beyond [`FCNTL`]: operations on the signals of a descriptor, which reach the same processes as `kill`.
 const FCNTL_SIGNALS: &[i32] = &[libc::F_SETOWN, F_SETSIG, F_GETSIG, F_SETOWN_EX, F_GETOWN_EX];
 const F_SETSIG: i32 = 10;
@@ -84,6 +71,7 @@ const F_GETSIG: i32 = 11;
 const F_SETOWN_EX: i32 = 15;
 const F_GETOWN_EX: i32 = 16;
 
+/// Further calls that fail with `EPERM`. For read-only commands most of them have no rule, and fail with `ENOSYS`.
 const REFUSED_TO_AGENTS: &[c_long] =
     &[libc::SYS_fsconfig, libc::SYS_fspick, libc::SYS_kexec_load, libc::SYS_vhangup, libc::SYS_nfsservctl];
 

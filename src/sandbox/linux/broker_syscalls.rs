@@ -29,11 +29,13 @@ const ENTRIES_OLD: &[c_long] = &[];
 const OWN_SANDBOX: &[c_long] = &[libc::SYS_landlock_create_ruleset, libc::SYS_landlock_restrict_self];
 
 /// Calls by which a program looks into another one. Refused as without the broker, and reported.
-pub const TRACING: &[c_long] = &[libc::SYS_ptrace, libc::SYS_process_vm_readv, libc::SYS_process_vm_writev];
+pub const REPORTED_TRACING: &[c_long] =
+    &[libc::SYS_ptrace, libc::SYS_process_vm_readv, libc::SYS_process_vm_writev];
 
-/// Calls for namespaces and mounts, besides `clone` with flags for namespaces. Refused and reported, too.
+/// The calls with which sandboxes and containers begin, besides `clone` with flags for namespaces. Refused and reported,
+/// too: one report for a program is enough. The other calls for mounts are refused without a report.
 #[rustfmt::skip]
-pub const NAMESPACES: &[c_long] = &[
+pub const REPORTED_NAMESPACES: &[c_long] = &[
     libc::SYS_unshare, libc::SYS_setns, libc::SYS_mount, libc::SYS_umount2, libc::SYS_pivot_root, libc::SYS_chroot,
 ];
 
@@ -59,7 +61,7 @@ pub(super) fn program(limits_network: bool, limits_reads: bool) -> Vec<sock_filt
     for suspended in [ENTRIES, ENTRIES_OLD, ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES] {
         calls.replace(suspended, SUSPEND);
     }
-    for suspended in [TRACING, NAMESPACES, SEGMENTS] {
+    for suspended in [REPORTED_TRACING, REPORTED_NAMESPACES, SEGMENTS] {
         calls.replace(suspended, SUSPEND);
     }
     calls.set(&[DETACHING], ALLOW);
@@ -90,8 +92,15 @@ mod tests {
     #[test]
     fn each_suspended_call_is_known_to_the_broker() {
         let others = [libc::SYS_clone];
-        let families =
-            [ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, TRACING, NAMESPACES, SEGMENTS, &others];
+        let families = [
+            ATTRIBUTES,
+            ATTRIBUTES_OLD,
+            EXTENDED_ATTRIBUTES,
+            REPORTED_TRACING,
+            REPORTED_NAMESPACES,
+            SEGMENTS,
+            &others,
+        ];
         let program = program(false, true);
         let mut suspended = 0;
         for call in 0..1024 {

@@ -73,8 +73,20 @@ pub(super) const ALLOWED_OLD: &[c_long] = &[
 #[cfg(target_arch = "aarch64")]
 pub(super) const ALLOWED_OLD: &[c_long] = &[libc::SYS_renameat];
 
-/// The number is the same on every architecture. `libc` does not name it for musl on ARM.
+// Calls that `libc` does not name, at least for musl on ARM. Numbers from 424 on are the same on every architecture.
+#[cfg(target_arch = "x86_64")]
+pub(super) const SYS_IO_PGETEVENTS: c_long = 333;
+#[cfg(target_arch = "aarch64")]
+pub(super) const SYS_IO_PGETEVENTS: c_long = 292;
+pub(super) const SYS_CACHESTAT: c_long = 451;
 pub const SYS_FCHMODAT2: c_long = 452;
+pub(super) const SYS_MAP_SHADOW_STACK: c_long = 453;
+pub(super) const SYS_FUTEX_WAKE: c_long = 454;
+pub(super) const SYS_FUTEX_WAIT: c_long = 455;
+pub(super) const SYS_FUTEX_REQUEUE: c_long = 456;
+pub(super) const SYS_STATMOUNT: c_long = 457;
+pub(super) const SYS_LISTMOUNT: c_long = 458;
+pub(super) const SYS_MSEAL: c_long = 462;
 
 /// Rights, owners and times of files, which Landlock does not restrict.
 #[rustfmt::skip]
@@ -131,19 +143,21 @@ pub(super) const FILE_BYPASSES: &[c_long] = &[
 /// Shared with other processes by a key or a name.
 #[rustfmt::skip]
 pub(super) const SHARED: &[c_long] = &[
-    libc::SYS_shmget, libc::SYS_shmat, libc::SYS_shmctl, libc::SYS_semget, libc::SYS_semop,
-    libc::SYS_semtimedop, libc::SYS_semctl, libc::SYS_msgget, libc::SYS_msgsnd, libc::SYS_msgrcv, libc::SYS_msgctl, libc::SYS_mq_open,
-    libc::SYS_mq_unlink,
+    libc::SYS_shmget, libc::SYS_shmat, libc::SYS_shmctl, libc::SYS_semget, libc::SYS_semop, libc::SYS_semtimedop,
+    libc::SYS_semctl, libc::SYS_msgget, libc::SYS_msgsnd, libc::SYS_msgrcv, libc::SYS_msgctl,
+    libc::SYS_mq_open, libc::SYS_mq_unlink,
 ];
 
 #[rustfmt::skip]
 pub(super) const SYSTEM_SETTINGS: &[c_long] = &[
     libc::SYS_setgroups, libc::SYS_sethostname, libc::SYS_setdomainname,
-    libc::SYS_settimeofday, libc::SYS_clock_settime, libc::SYS_adjtimex, libc::SYS_syslog, libc::SYS_reboot,
-    libc::SYS_swapon, libc::SYS_swapoff, libc::SYS_quotactl, libc::SYS_quotactl_fd, libc::SYS_init_module, libc::SYS_finit_module,
-    libc::SYS_delete_module, libc::SYS_acct, libc::SYS_clock_adjtime,
+    libc::SYS_settimeofday, libc::SYS_clock_settime, libc::SYS_adjtimex, libc::SYS_clock_adjtime,
+    libc::SYS_syslog, libc::SYS_reboot, libc::SYS_acct, libc::SYS_swapon, libc::SYS_swapoff,
+    libc::SYS_quotactl, libc::SYS_quotactl_fd,
+    libc::SYS_init_module, libc::SYS_finit_module, libc::SYS_delete_module,
 ];
 
+/// Calls that fail with `EPERM`. A call without a rule is [`UNKNOWN`].
 const REFUSED_GROUPS: &[&[c_long]] = &[
     SOCKETS,
     OTHER_PROCESSES,

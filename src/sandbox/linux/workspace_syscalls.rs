@@ -1,6 +1,6 @@
 //! seccomp filter for commands that may write.
 
-use libc::c_int;
+use libc::{c_int, sock_filter};
 
 use super::bpf::{self, ALLOW, BpfRule, Calls, fail, is, is_one_of, when};
 use crate::kernel;
@@ -9,7 +9,11 @@ use crate::kernel;
 /// make readers and writers of any readable file wait, and typing into terminals, which are writable files. 32-bit
 /// programs run, with the same limits.
 pub(super) fn filter() -> Result<(), String> {
-    kernel::filter(&bpf::program(&ARCHITECTURES.each_ref().map(calls), ALLOW, ALLOW))
+    kernel::filter(&program())
+}
+
+pub(super) fn program() -> Vec<sock_filter> {
+    bpf::program(&ARCHITECTURES.each_ref().map(calls), ALLOW, ALLOW)
 }
 
 struct CallNumbers {

@@ -47,9 +47,9 @@ impl RefusedCalls {
 
 /// The kind of a call that every policy refuses. The filter suspends it only to have it reported.
 pub(super) fn always_refused(call: &SuspendedCall) -> Option<RefusalKind> {
-    if sandbox::TRACING.contains(&call.number) {
+    if sandbox::REPORTED_TRACING.contains(&call.number) {
         Some(RefusalKind::Trace)
-    } else if sandbox::NAMESPACES.contains(&call.number) || call.number == libc::SYS_clone {
+    } else if sandbox::REPORTED_NAMESPACES.contains(&call.number) || call.number == libc::SYS_clone {
         Some(RefusalKind::Namespace)
     } else {
         None

@@ -105,3 +105,18 @@ fn testing_page_has_every_folder_of_tests() {
     let names = folders.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned());
     assert_eq!(rows.map(str::to_owned).collect::<BTreeSet<_>>(), names.collect());
 }
+
+#[test]
+fn pages_have_the_number_of_escape_attempts() {
+    let cases = |name: &str| page(name).lines().filter(|line| line.starts_with("== ")).count();
+    let attempts = cases("tests/escape/cases.txt");
+    let numbers = |name: &str, noun: &str| -> Vec<usize> {
+        let text = page(name);
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let pairs = words.windows(2).filter(|pair| pair[1].trim_end_matches(',') == noun);
+        pairs.filter_map(|pair| pair[0].parse().ok()).collect()
+    };
+    assert_eq!(numbers("docs/security/sandbox.md", "attempts"), [attempts]);
+    assert_eq!(numbers("docs/security/threat-model.md", "cases"), [attempts]);
+    assert_eq!(numbers("docs/security/sandbox.md", "useful"), [cases("tests/escape/useful.txt")]);
+}

@@ -1271,7 +1271,9 @@ fn every_fixture_is_used() {
         let name = path.strip_prefix(&transcripts).ok().and_then(|path| path.to_str());
         let of = name.and_then(|name| name.split('.').next());
         provider(path)
-            || *path == root().join("fixtures/reminders.txt")
+            || ["fixtures/reminders.txt", "fixtures/system_calls.txt"]
+                .iter()
+                .any(|name| *path == root().join(name))
             || plays.contains(path)
             || of.is_some_and(|name| transcripts.join(format!("{name}.in.jsonl")).exists())
     };

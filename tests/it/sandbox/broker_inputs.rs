@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use modegate::process::Exit;
 use modegate::process::shell::{AgentFolders, AgentNetwork, Sandbox};
-use modegate::process::{BrokerEvent, Event, Exit};
 use modegate::sandbox::BrokerPolicy;
 
+use crate::sandbox::command_events::CommandEvents;
 use crate::sandbox::fixture::SandboxFixture;
 use crate::support::requirements::{python, require_sandbox};
 use crate::support::shell;
@@ -76,7 +77,7 @@ def deep(at, name, levels):
 ";
 
 /// Runs a script, and allows every question. Returns the exit, and whether the end is confirmed.
-async fn run(script: &str, policy: BrokerPolicy) -> (Option<Exit>, bool, String) {
+async fn run(script: &str, policy: BrokerPolicy) -> CommandEvents {
     let fixture = SandboxFixture::new();
     let shell = shell(&fixture.home(), Sandbox::Workspace);
     let record = fixture.home().join("record");
@@ -88,22 +89,8 @@ async fn run(script: &str, policy: BrokerPolicy) -> (Option<Exit>, bool, String)
     let file = fixture.work().join("script.py");
     std::fs::write(&file, format!("{START}{script}\nprint('over')\n")).unwrap();
     let line = format!("{} script.py; exit 7", python());
-    let mut process = shell.start(&line, &fixture.work(), &sandbox).await.unwrap();
-    let (mut exit, mut is_confirmed, mut output) = (None, false, String::new());
-    let all = async {
-        while let Some(event) = process.next().await {
-            match event {
-                Event::Exited(ended) => exit = Some(ended),
-                Event::Broker(BrokerEvent::Asked(question)) => process.answer(question.number, true).await,
-                Event::Output(bytes) | Event::Error(bytes) => output += &String::from_utf8_lossy(&bytes),
-                Event::Broker(_) | Event::Job(_) => {}
-                Event::Failed(reason) => panic!("{reason}"),
-                Event::Gone { confirmed, .. } => is_confirmed = confirmed,
-            }
-        }
-    };
-    tokio::time::timeout(LIMIT, all).await.expect("the script ends");
-    (exit, is_confirmed, output)
+    let process = shell.start(&line, &fixture.work(), &sandbox).await.unwrap();
+    tokio::time::timeout(LIMIT, CommandEvents::of(process, |_| true)).await.expect("the script ends")
 }
 
 #[tokio::test]
@@ -111,9 +98,11 @@ async fn no_input_ends_the_supervisor() {
     require_sandbox();
     for (name, script) in SCRIPTS {
         for policy in [BrokerPolicy::Roots, BrokerPolicy::Ask, BrokerPolicy::Nothing] {
-            let (exit, is_confirmed, output) = run(script, policy).await;
+            let events = run(script, policy).await;
+            let output = events.text();
             // The script may end early if its calls are refused. The supervisor must not.
-            assert_eq!((exit, is_confirmed), (Some(Exit::Status(7)), true), "{name} ({policy:?}): {output}");
+            let end = (events.exit, events.confirmed);
+            assert_eq!(end, (Some(Exit::Status(7)), Some(true)), "{name} ({policy:?}): {output}");
             let is_over = output.ends_with("over\n") || policy == BrokerPolicy::Nothing;
             assert!(is_over, "{name} ({policy:?}): {output}");
         }

@@ -4,6 +4,7 @@ use modegate::process::shell::{AgentFolders, AgentNetwork, Sandbox};
 use modegate::process::{BrokerEvent, ChangeQuestion, Event, Exit, Process};
 use modegate::sandbox::BrokerPolicy;
 
+use crate::sandbox::command_events::CommandEvents;
 use crate::sandbox::fixture::SandboxFixture;
 use crate::support::requirements::python;
 use crate::support::shell;
@@ -28,21 +29,12 @@ async fn asked(
     line: &str,
     allows: impl Fn(&ChangeQuestion) -> bool,
 ) -> (String, Option<Exit>, Vec<String>) {
-    let mut process = start(fixture, line).await;
-    let (mut output, mut exit, mut questions) = (Vec::new(), None, Vec::new());
-    while let Some(event) = process.next().await {
-        match event {
-            Event::Output(bytes) | Event::Error(bytes) => output.extend(bytes),
-            Event::Exited(ended) => exit = Some(ended),
-            Event::Broker(BrokerEvent::Asked(question)) => {
-                questions.push(text(fixture, &question));
-                process.answer(question.number, allows(&question)).await;
-            }
-            Event::Broker(_) | Event::Job(_) | Event::Gone { .. } => {}
-            Event::Failed(reason) => panic!("{reason}"),
-        }
-    }
-    (String::from_utf8_lossy(&output).into_owned(), exit, questions)
+    let events = CommandEvents::of(start(fixture, line).await, allows).await;
+    let question = |event: &BrokerEvent| match event {
+        BrokerEvent::Asked(question) => Some(text(fixture, question)),
+        _ => None,
+    };
+    (events.text(), events.exit, events.broker.iter().filter_map(question).collect())
 }
 
 fn text(fixture: &SandboxFixture, question: &ChangeQuestion) -> String {

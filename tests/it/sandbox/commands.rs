@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use modegate::process::shell::Sandbox;
-use modegate::process::{BrokerEvent, Command, Event, Exit, Process, Processes, Streams, TerminalAccess};
+use modegate::process::{Command, Exit, Process, Processes, Streams, TerminalAccess};
 use modegate::sandbox::Confinement;
 
+use crate::sandbox::command_events::CommandEvents;
 use crate::sandbox::controls::controls;
 use crate::sandbox::fixture::{SECRET, SandboxFixture};
 use crate::support::requirements::require_sandbox;
@@ -49,34 +50,21 @@ pub(crate) fn cases(text: &str) -> (Vec<EscapeCase>, usize) {
 }
 
 pub(crate) async fn finish(mut process: Process) -> (String, Option<Exit>) {
-    let (mut output, mut exit, mut is_lost) = (Vec::new(), None, false);
-    let all = async {
-        while let Some(event) = process.next().await {
-            match event {
-                Event::Output(bytes) | Event::Error(bytes) => output.extend(bytes),
-                Event::Exited(ended) => exit = Some(ended),
-                Event::Broker(BrokerEvent::Asked(question)) => process.answer(question.number, false).await,
-                Event::Broker(_) | Event::Job(_) => {}
-                Event::Failed(reason) => panic!("{reason}"),
-                // A killed supervisor reports no exit.
-                Event::Gone { confirmed, .. } => is_lost = !confirmed || exit.is_none(),
-            }
-        }
-    };
+    let mut events = CommandEvents::default();
     // Dropping a command that runs longer ends it.
-    let _ = tokio::time::timeout(LIMIT, all).await;
-    let mut output = String::from_utf8_lossy(&output).into_owned();
-    if is_lost {
-        // The loss of its supervisor is an effect, too.
+    let _ = tokio::time::timeout(LIMIT, events.collect(&mut process, |_| false)).await;
+    let mut output = events.text();
+    // A killed supervisor reports no exit. Its loss is an effect, too.
+    if events.confirmed.is_some_and(|confirmed| !confirmed || events.exit.is_none()) {
         output.push_str("\nEFFECT\n");
     }
-    (output, exit)
+    (output, events.exit)
 }
 
 /// Runs a line in a fixture as `shell_read_only` does.
 async fn sandboxed(fixture: &SandboxFixture, line: &str) -> (String, Option<Exit>) {
     let shell = shell(&fixture.home(), Sandbox::Workspace);
-    let restrictions = shell.read_only(&[fixture.work()]).expect("the kernel can hold it");
+    let restrictions = shell.read_only(&[fixture.work()]).expect("the kernel can sandbox it");
     finish(shell.start(&fixture.fill_in(line), &fixture.work(), &restrictions).await.unwrap()).await
 }
 
@@ -140,7 +128,7 @@ async fn read_only_sandbox_blocks_every_escape_case() {
         }
     }
     println!(
-        "{counting} cases count, {missing} lack a program, {} did nothing without a hold:\n{}",
+        "{counting} cases count, {missing} lack a program, {} did nothing without a sandbox:\n{}",
         idle.len(),
         idle.join("\n")
     );
@@ -222,7 +210,7 @@ async fn workspace_sandbox_blocks_effects_outside() {
     for (line, says) in [
         ("{helper} own-ids", "own ids"),
         ("{helper} own-priority", "own priority"),
-        ("{helper} core-limit", "refused"),
+        ("{helper} core-limit", "failed"),
     ] {
         let text = workspace_sandbox(&fixture, line).await;
         assert!(text.contains(says), "{line}: {text}");

@@ -8,9 +8,10 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use modegate::process::shell::{AgentFolders, AgentNetwork, Sandbox};
-use modegate::process::{AllowedHosts, BrokerEvent, Event, Exit, Process};
+use modegate::process::{AllowedHosts, BrokerEvent, Event, Process};
 use modegate::sandbox::BrokerPolicy;
 
+use crate::sandbox::command_events::CommandEvents;
 use crate::sandbox::fixture::SandboxFixture;
 use crate::support::requirements::{python, require_sandbox};
 use crate::support::shell;
@@ -91,18 +92,13 @@ impl Servers {
 
     /// Returns the output, and the refused hosts.
     async fn run(&self, line: &str, policy: BrokerPolicy) -> (String, Vec<String>) {
-        let mut process = self.start(line, policy).await;
-        let (mut output, mut refused) = (Vec::new(), Vec::new());
-        while let Some(event) = process.next().await {
-            match event {
-                Event::Output(bytes) | Event::Error(bytes) => output.extend(bytes),
-                Event::Broker(BrokerEvent::HostRefused(host)) => refused.push(host),
-                Event::Failed(reason) => panic!("{line}: {reason}"),
-                Event::Exited(Exit::Signal(signal)) => panic!("{line}: {signal}"),
-                Event::Exited(_) | Event::Broker(_) | Event::Job(_) | Event::Gone { .. } => {}
-            }
-        }
-        (String::from_utf8_lossy(&output).into_owned(), refused)
+        let events = CommandEvents::of(self.start(line, policy).await, |_| false).await;
+        assert!(!events.was_killed(), "{line}: {:?}", events.exit);
+        let host = |event: &BrokerEvent| match event {
+            BrokerEvent::HostRefused(host) => Some(host.clone()),
+            _ => None,
+        };
+        (events.text(), events.broker.iter().filter_map(host).collect())
     }
 }
 

@@ -146,8 +146,9 @@ impl SandboxFixture {
         let copied = Command::new("cp").arg("-a").arg(template().join(".")).arg(dir.path()).status().unwrap();
         assert!(copied.success());
         let mark = dir.path().file_name().unwrap().to_string_lossy().into_owned();
+        // The kernel protects a process with capabilities from one without, whatever the sandbox refuses.
         let mut victim = Command::new(dir.path().join("work/helper"))
-            .args(["victim", &mark, SECRET])
+            .args(["without-capabilities", "victim", &mark, SECRET])
             .current_dir(dir.path().join("work"))
             .env("DECOY_TOKEN", SECRET)
             .stdout(Stdio::piped())

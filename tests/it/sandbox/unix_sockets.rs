@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use modegate::process::shell::{AgentFolders, AgentNetwork, Sandbox};
-use modegate::process::{AllowedHosts, BrokerEvent, Event, Exit, Process};
+use modegate::process::{AllowedHosts, BrokerEvent, Event, Process};
 use modegate::sandbox::BrokerPolicy;
 
+use crate::sandbox::command_events::CommandEvents;
 use crate::sandbox::fixture::SandboxFixture;
 use crate::support::requirements::{python, require_sandbox};
 use crate::support::shell;
@@ -78,18 +79,13 @@ impl Sockets {
 
     /// Returns the last line of the output, and the refused sockets.
     async fn run(&self, script: &str, policy: BrokerPolicy) -> (String, Vec<PathBuf>) {
-        let mut process = self.start(script, policy).await;
-        let (mut output, mut refused) = (Vec::new(), Vec::new());
-        while let Some(event) = process.next().await {
-            match event {
-                Event::Output(bytes) | Event::Error(bytes) => output.extend(bytes),
-                Event::Broker(BrokerEvent::SocketRefused(path)) => refused.push(path),
-                Event::Failed(reason) => panic!("{script}: {reason}"),
-                Event::Exited(Exit::Signal(signal)) => panic!("{script}: {signal}"),
-                Event::Exited(_) | Event::Broker(_) | Event::Job(_) | Event::Gone { .. } => {}
-            }
-        }
-        (String::from_utf8_lossy(&output).trim().to_owned(), refused)
+        let events = CommandEvents::of(self.start(script, policy).await, |_| false).await;
+        assert!(!events.was_killed(), "{script}: {:?}", events.exit);
+        let path = |event: &BrokerEvent| match event {
+            BrokerEvent::SocketRefused(path) => Some(path.clone()),
+            _ => None,
+        };
+        (events.text().trim().to_owned(), events.broker.iter().filter_map(path).collect())
     }
 }
 
