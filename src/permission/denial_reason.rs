@@ -53,12 +53,12 @@ mod tests {
     use crate::permission::{Effect, Grants, Verdict, decide};
 
     fn reason(modes: &[&str], call: &CallFacts) -> DenialReason {
-        let modes = modes.iter().map(|text| match Modes::built_in().resolve(text) {
-            Ok(mode) => Arc::new(mode.clone()),
-            Err(_) => {
-                let definition: ModeDefinition = serde_saphyr::from_str(text).unwrap();
-                Arc::new(definition.complete(None).unwrap())
+        let modes = modes.iter().map(|text| {
+            if let Ok(mode) = Modes::built_in().resolve(text) {
+                return Arc::new(mode.clone());
             }
+            let definition: ModeDefinition = serde_saphyr::from_str(text).unwrap();
+            Arc::new(definition.complete(None).unwrap())
         });
         let rules: RuleTexts = serde_saphyr::from_str("deny: [secret]").unwrap();
         let rules = vec![Arc::new(rules.compile(true).unwrap())];
