@@ -269,7 +269,8 @@ impl AgentDefinition {
         if let Some(definition) = &self.external_agent {
             if origin == AgentOrigin::Project {
                 return fault(format!(
-                    "agent {id:?}: a project may not name a `harness`: move it to your own file, or trust this one"
+                    "agent {id:?}: a project may not name a `harness`: move it to your own file, or trust this \
+                     one with `modegate trust`"
                 ));
             }
             if let Some(why) = definition.fault() {
@@ -390,7 +391,10 @@ mod tests {
         let message = |modes: Vec<Arc<Mode>>| {
             let ceilings = crate::permission::Ceilings { modes, rules: vec![] };
             let call = crate::permission::CallFacts::of_tool("write_file", crate::permission::Effect::Edit);
-            crate::permission::explain(&ceilings, &call)
+            match crate::permission::decide(&ceilings, &crate::permission::Grants::default(), &call) {
+                crate::permission::Verdict::Deny(denial) => denial.message,
+                verdict => panic!("{verdict:?}"),
+            }
         };
         let explore = AgentRegistry::default().resolve("explore").unwrap().limits.clone();
         let expected = "write_file is not available to the agent explore, which changes nothing. You can";

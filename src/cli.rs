@@ -22,6 +22,7 @@ pub use start::CliStart;
 
 mod agents;
 mod audit;
+mod confirmation;
 mod doctor;
 mod from_plan;
 mod generated;
@@ -364,7 +365,10 @@ where
         Some(CliCommand::Audit(asked)) => return audit::run(asked, &flags, &environment, output).await,
         Some(CliCommand::Permissions(ask)) => return permissions::run(ask, &flags, &environment, output),
         Some(CliCommand::Policy(ask)) => return managed_policy::run(ask, &flags, &environment, output).await,
-        Some(CliCommand::Trust(asked)) => return trust::run(asked, &flags, &environment, output),
+        Some(CliCommand::Trust(asked)) => {
+            let ask = (input_kind == InputKind::Terminal).then_some(input);
+            return trust::run(asked, &flags, &environment, ask, output);
+        }
         Some(CliCommand::Run(arguments)) => {
             return run::run(run::ProgramRun { arguments, flags, environment }, cli.host, errors, stop).await;
         }

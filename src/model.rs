@@ -15,6 +15,7 @@ use schema::Schema;
 
 pub mod allowed;
 pub mod attempt;
+pub mod busy_wait;
 pub mod catalog;
 pub mod endpoint;
 pub mod excess;
@@ -254,6 +255,8 @@ pub enum ModelEvent {
     Waiting {
         reason: String,
         wait: Duration,
+        /// `None` if an editor can cancel the turn, or the provider is not busy.
+        limit: Option<busy_wait::BusyLimit>,
     },
     Stop(ModelStop),
 }

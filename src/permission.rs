@@ -7,6 +7,7 @@ mod address;
 mod address_pattern;
 mod command_pattern;
 pub mod compare;
+pub mod denial_reason;
 pub mod external;
 mod facts;
 pub mod foreign_rule;
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use self::address::{Address, plain};
+use self::denial_reason::denial_reason;
 pub use self::facts::{CallFacts, CallSource, Claim, Commands, Effect, SERVER_TOOLS, Target};
 use self::foreign_rule::RuleKind;
 pub use self::grants::{CommandScope, Grants, Scope};
@@ -271,7 +273,10 @@ impl FilesBelow {
 pub fn explain(ceilings: &Ceilings, call: &CallFacts) -> String {
     let mode = ceilings.modes.first().map_or("no mode", |mode| mode.id.as_str());
     match decide(ceilings, &Grants::default(), call) {
-        Verdict::Deny(denial) => format!("denied by {}: {}", denial.rule, denial.message),
+        Verdict::Deny(denial) => {
+            let reason = denial_reason(ceilings, call, &denial);
+            format!("denied by {}: {}", denial.rule, reason.text)
+        }
         Verdict::Ask(_) => format!("asked for in {mode}: {}", ask_reason(ceilings, call)),
         Verdict::Allow => match ceilings.allowing(call).as_slice() {
             [] => format!("allowed in {mode}: no rule denies it or requires a permission request"),

@@ -18,6 +18,8 @@ use crate::server::ServerDefinition;
 use crate::text::capitalised;
 use crate::yaml_error;
 
+pub mod additions;
+
 /// Modes, permission rules, agents, MCP servers and checks of a user or a project.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -183,7 +185,8 @@ fn servers(
     let mut servers = BTreeMap::new();
     for (name, server) in definition {
         if owner == LayerOwner::Project {
-            let text = "a project may not name servers: move them to your own file, or trust this one";
+            let text = "a project may not name servers: move them to your own file, or trust this one with `modegate \
+                        trust`";
             return Err(Fault::at(&server, text));
         }
         if let Some((path, fault)) = server.value.fault() {

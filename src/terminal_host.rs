@@ -18,6 +18,7 @@ use rustix::termios::Winsize;
 
 use crate::kernel;
 use crate::terminal_run::control::{Order, TerminalReport};
+use crate::terminal_run::mode_limit::limit_text;
 use crate::terminal_run::short;
 use hosted_process::{HostedProcess, ReportReader};
 use keys::PanelKey;
@@ -346,13 +347,16 @@ impl TerminalHost {
     }
 
     fn show_start(&mut self, report: &TerminalReport) {
-        if let TerminalReport::State { session, mode, is_read_only, .. } = report
+        if let TerminalReport::State { session, mode, limit, is_read_only, .. } = report
             && let Some(StartLine { key, phrase }) = self.start_line.take()
         {
             let session = short(session);
             let effect = if *is_read_only { ", changes fail" } else { "" };
+            let limit = limit_text(limit.as_deref());
             // At most 79 columns with the built-in modes.
-            self.show(&format!("modegate: {key} opens panel \"{phrase}\"; {mode} mode{effect}; {session}"));
+            self.show(&format!(
+                "modegate: {key} opens panel \"{phrase}\"; {mode} mode{limit}{effect}; {session}"
+            ));
         }
     }
 

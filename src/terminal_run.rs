@@ -27,10 +27,12 @@ use crate::session::{PromptOptions, SessionSnapshot};
 use crate::{line_diff, text};
 use control::{Choice, ControlSocket, HOST, Order, TerminalQuestion, TerminalReport};
 use host_connection::HostConnection;
+use mode_limit::{mode_limit, mode_limit_text};
 use session_orders::SessionReport;
 
 pub mod control;
 pub mod host_connection;
+pub mod mode_limit;
 mod origin;
 mod recording;
 mod session_orders;
@@ -104,6 +106,7 @@ pub async fn run(
     if let Some(refusal) = recording::refusal(&handle, &mode).await? {
         anyhow::bail!("the program was not started: {refusal}");
     }
+    let limit = mode_limit_text(&snapshot);
     let mut control = ControlSocket::open(job.sockets, &session.0)?;
     if let Some(host) = job.host {
         host.attach(&control)?;
@@ -113,11 +116,12 @@ pub async fn run(
     if !lines.is_quiet && !lines.host_starts {
         writeln!(
             messages,
-            "modegate: {mode} mode; to change it and to answer questions, in another terminal: modegate mode {part}"
+            "modegate: {mode} mode{limit}; to change it and to answer questions, in another terminal: modegate mode {part}"
         )?;
     }
     let mut run = Run {
         part,
+        limit,
         may_have_changed: !snapshot.is_read_only,
         state: first_state(&session, &job, snapshot),
         changing: 0,
@@ -179,6 +183,7 @@ pub async fn run(
     control.send_all(&TerminalReport::Ended);
     run.print_late()?;
     let last_turn = handle.last_turn().await.unwrap_or_default();
+    run.limit = handle.snapshot().await.ok().as_ref().map(mode_limit_text).unwrap_or_default();
     let is_lost = agent.store().is_in_memory();
     agent.close().await;
     let is_unrecorded =
@@ -201,12 +206,14 @@ fn initialize(agent: &Agent) {
 }
 
 fn first_state(session: &SessionId, job: &TerminalJob<'_>, snapshot: SessionSnapshot) -> TerminalReport {
+    let limit = mode_limit(&snapshot);
     let SessionModeState { current_mode_id, available_modes, .. } = snapshot.modes;
     TerminalReport::State {
         session: session.to_string(),
         program: text::visible_line(&job.program),
         folder: text::visible_line(&job.cwd.to_string_lossy()),
         mode: current_mode_id.to_string(),
+        limit,
         is_confirmed: true,
         modes: available_modes.iter().map(|mode| mode.id.to_string()).collect(),
         mode_descriptions: available_modes.into_iter().map(description).collect(),
@@ -224,6 +231,8 @@ pub fn short(session: &str) -> &str {
 struct Run<'a, W> {
     /// Part of the session's id.
     part: &'a str,
+    /// Of the mode, at the start and at the end.
+    limit: String,
     state: TerminalReport,
     /// Mode changes of other terminals that are not answered.
     changing: usize,
@@ -338,7 +347,7 @@ impl<W: Write> Run<'_, W> {
 
     /// A store in memory is lost, and has no record of changed files.
     fn end_line(&self, changed_paths: usize, is_in_memory: bool) -> String {
-        let part = self.part;
+        let (part, limit) = (self.part, &self.limit);
         let refused = match self.refused {
             0 => String::new(),
             refused => format!(", {} refused", text::counted(refused, "act", "acts")),
@@ -348,7 +357,7 @@ impl<W: Write> Run<'_, W> {
                 let changed =
                     if self.may_have_changed { "changes are not recorded" } else { "nothing changed" };
                 return format!(
-                    "{mode} mode: {changed}{refused}; the session was stored in memory only and is lost"
+                    "{mode} mode{limit}: {changed}{refused}; the session was stored in memory only and is lost"
                 );
             }
             let rules = if refused.is_empty() {
@@ -356,7 +365,7 @@ impl<W: Write> Run<'_, W> {
             } else {
                 format!("; `modegate sessions show {part}` counts them by rule")
             };
-            format!("{mode} mode, session {part}: nothing changed{refused}{rules}")
+            format!("{mode} mode{limit}, session {part}: nothing changed{refused}{rules}")
         } else {
             let files = text::counted(changed_paths, "path", "paths");
             format!("{files} changed{refused}; `modegate sessions undo {part}` takes the changes back")
@@ -377,16 +386,16 @@ impl<W: Write> Run<'_, W> {
         control: &ControlSocket,
     ) -> io::Result<()> {
         control.send_all(&TerminalReport::Asked(question.clone()));
-        let title = question.title.clone();
-        self.questions.insert(question.number, (question, reply));
         if !self.host_asks && !control.is_followed() && terminal::shows_lines() {
+            // A notice with the content of the question precedes it.
             writeln!(
                 self.messages,
-                "modegate: the program waits for your answer: {title}? Answer with `modegate mode {}` within {} minutes",
+                "modegate: the program waits for your answer: `modegate mode {}` in another terminal within {} minutes",
                 self.part,
                 QUESTION_LIMIT.as_secs() / 60
             )?;
         }
+        self.questions.insert(question.number, (question, reply));
         Ok(())
     }
 

@@ -48,6 +48,7 @@ fn external_agent_yaml(definition: &ExternalAgentDefinition) -> String {
         missing: _,
         inherits: _,
         terminal_program: _,
+        hides_sandbox: _,
         profile: _,
         requires_broker: _,
         host_limit: _,

@@ -30,6 +30,9 @@ pub(super) struct RunArguments {
     /// Mode of the program; the same option as before `run`
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
+    /// Limit the program to what this mode permits; the same option as before `run`
+    #[arg(long, value_name = "MODE")]
+    max_mode: Option<String>,
     #[command(flatten)]
     limits: ProgramLimits,
     /// Key that opens the panel: ctrl- and a letter or one of \ ] ^ _ [default: `run.key` in config.yaml]
@@ -44,7 +47,7 @@ pub(super) struct RunArguments {
     /// Leave the title of the window to the program
     #[arg(long)]
     no_title: bool,
-    /// Print no line at the start and at the end
+    /// Print no line at the start and at the end, and none about the sandbox
     #[arg(long)]
     quiet: bool,
     /// Command, after `--`
@@ -57,6 +60,7 @@ impl RunArguments {
     pub(super) fn of_login(limits: ProgramLimits, command: Vec<String>) -> Self {
         Self {
             mode: Some(PLAN.to_owned()),
+            max_mode: None,
             limits,
             key: None,
             no_key: false,

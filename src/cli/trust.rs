@@ -1,14 +1,15 @@
 //! Implements `modegate trust`.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 
+use super::confirmation::is_confirmed;
 use crate::config::environment::Environment;
 use crate::config::managed_file;
-use crate::config::policies::{self, Policies};
+use crate::config::policies::{self, Policies, TrustRequest};
 use crate::config::{self, Flags};
 use crate::managed_policy::BY_POLICY;
 
@@ -17,17 +18,22 @@ pub(super) struct TrustArguments {
     /// Modes file [default: the .modegate/modes.yaml of the current project]
     file: Option<PathBuf>,
     /// List the trusted files, and which of them have changed since
-    #[arg(long, conflicts_with_all = ["file", "revoke"])]
+    #[arg(long, conflicts_with_all = ["file", "revoke", "yes"])]
     list: bool,
+    /// Trust without asking; without a terminal, there is no question
+    #[arg(long, conflicts_with = "revoke")]
+    yes: bool,
     /// End the trust in the file, in all contents that it had
     #[arg(long)]
     revoke: bool,
 }
 
+/// Without `ask`, there is no question.
 pub(super) fn run(
     arguments: TrustArguments,
     flags: &Flags,
     environment: &Environment,
+    ask: Option<impl Read>,
     mut output: impl Write,
 ) -> anyhow::Result<ExitCode> {
     let policies = Policies::new(environment, None, false);
@@ -50,13 +56,28 @@ pub(super) fn run(
     if !managed_file::limits_everywhere().user_may.trust_projects {
         bail!("no project is trusted, {BY_POLICY}");
     }
-    let hash = policies.trust(&file)?;
-    writeln!(
-        output,
-        "Trusted with its present content: {} (hash {}). A change to the file ends the trust.",
-        file.display(),
-        &hash[..12]
-    )?;
+    let TrustRequest { file, additions, is_trusted } = policies.trust_request(&file)?;
+    let name = format!("{} (hash {})", file.path.display(), &file.hash[..12]);
+    if is_trusted {
+        writeln!(output, "Trusted already with its present content: {name}.")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if additions.is_empty() {
+        writeln!(output, "{name} contains nothing that needs trust: it only narrows.")?;
+    } else {
+        writeln!(output, "With your trust, these parts of {name} count like your own:")?;
+        for line in additions {
+            writeln!(output, "  {line}")?;
+        }
+    }
+    if let Some(input) = ask.filter(|_| !arguments.yes)
+        && !is_confirmed("Trust this file?", input, &mut output)?
+    {
+        writeln!(output, "Nothing was trusted.")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    policies.trust(file)?;
+    writeln!(output, "Trusted with its present content: {name}. A change to the file ends the trust.")?;
     Ok(ExitCode::SUCCESS)
 }
 

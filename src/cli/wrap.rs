@@ -79,12 +79,20 @@ pub(super) struct ProgramLimits {
     allow_socket: Vec<String>,
 }
 
+/// Modes of a program of `modegate run`.
+#[cfg(target_os = "linux")]
+pub(super) struct ProgramModes {
+    pub mode: Option<String>,
+    pub max_mode: Option<String>,
+}
+
 impl WrapArguments {
     /// Of `modegate run`.
     #[cfg(target_os = "linux")]
-    pub(super) fn of_program(mode: Option<String>, limits: ProgramLimits, command: Vec<String>) -> Self {
+    pub(super) fn of_program(modes: ProgramModes, limits: ProgramLimits, command: Vec<String>) -> Self {
+        let ProgramModes { mode, max_mode } = modes;
         let ProgramLimits { state_dir, write_dir, allow_host, allow_socket } = limits;
-        Self { mode, state_dir, write_dir, allow_host, allow_socket, command, ..Self::default() }
+        Self { mode, max_mode, state_dir, write_dir, allow_host, allow_socket, command, ..Self::default() }
     }
 
     /// Takes a login in a terminal: the client has appended the arguments of the agent's own method.
@@ -174,6 +182,7 @@ impl WrapArguments {
             modes: ExternalAgentModes { read_only: read_only_mode, full: full_mode, known: sandboxed.modes },
             inherits: true,
             terminal_program: None,
+            hides_sandbox: false,
             missing: None,
             profile: Some(profile),
             requires_broker: false,

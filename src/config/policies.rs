@@ -15,6 +15,7 @@ use crate::bounded_file::{self, ReadError};
 use crate::ids;
 use crate::managed_policy::ManagedLimits;
 use crate::mode::ToolList;
+use crate::policy::additions::additions;
 use crate::policy::{Diagnostic, LayerOwner, Layers};
 use crate::session::UserCommand;
 use crate::skill::Skills;
@@ -58,6 +59,14 @@ pub struct Loaded {
 pub struct TrustedFile {
     pub hash: String,
     pub path: PathBuf,
+}
+
+/// A file of a project with the content that the user is asked about.
+pub struct TrustRequest {
+    pub file: TrustedFile,
+    /// One line for each part of the file that counts only with trust.
+    pub additions: Vec<String>,
+    pub is_trusted: bool,
 }
 
 impl Policies {
@@ -143,23 +152,31 @@ impl Policies {
         self.folder.iter().flat_map(|folder| [MODES, PERMISSIONS].map(|name| folder.join(name)))
     }
 
-    /// Trusts a file by its current content, not its path. Returns the hash.
-    pub fn trust(&self, path: &Path) -> anyhow::Result<String> {
+    /// Reads a file that the user may trust.
+    pub fn trust_request(&self, path: &Path) -> anyhow::Result<TrustRequest> {
         let text = match bounded_file::read_text(path, MAX_FILE) {
             Ok(text) => text,
             Err(error) => bail!("{} {error}", path.display()),
         };
         let Loaded { mut layers, problems, .. } = self.own();
-        let added = layers.add(&path.display().to_string(), &text, LayerOwner::User);
+        let name = path.display().to_string();
+        let additions = additions(&layers, &name, &text);
+        let added = layers.add(&name, &text, LayerOwner::User).and(additions);
         // The file may use a mode that is defined in an unusable file.
-        added.map_err(|error| problems.into_iter().next().unwrap_or(error))?;
-        let hash = ids::hash(&text);
+        let additions = added.map_err(|error| problems.into_iter().next().unwrap_or(error))?;
+        let file = TrustedFile { hash: ids::hash(&text), path: path.to_owned() };
+        let is_trusted = self.trusted()?.iter().any(|known| known.hash == file.hash);
+        Ok(TrustRequest { file, additions, is_trusted })
+    }
+
+    /// Trusts a file by its content, not its path.
+    pub fn trust(&self, file: TrustedFile) -> anyhow::Result<()> {
         let mut trusted = self.trusted()?;
-        if !trusted.iter().any(|file| file.hash == hash) {
-            trusted.push(TrustedFile { hash: hash.clone(), path: path.to_owned() });
+        if trusted.iter().all(|known| known.hash != file.hash) {
+            trusted.push(file);
             self.write_trusted(&trusted)?;
         }
-        Ok(hash)
+        Ok(())
     }
 
     /// The trusted files, each with the path that it had then.

@@ -45,6 +45,10 @@ pub struct ExternalAgentDefinition {
     #[serde(skip)]
     #[schemars(skip)]
     pub terminal_program: Option<TerminalAccess>,
+    /// Under `modegate run --quiet`.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub hides_sandbox: bool,
     #[serde(skip)]
     #[schemars(skip)]
     pub missing: Option<String>,

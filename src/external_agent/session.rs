@@ -44,6 +44,7 @@ pub use retained_context::RetainedContext;
 mod change;
 mod change_call;
 mod consents;
+mod denied_change;
 mod git_data;
 mod hooked_change;
 mod host;
@@ -112,6 +113,11 @@ impl ExternalAgentHost {
     fn has_terminal_host(&self) -> bool {
         let definition = self.agent.external_agent.as_ref();
         definition.is_some_and(|definition| definition.terminal_program == Some(TerminalAccess::Foreground))
+    }
+
+    fn announces_sandbox(&self) -> bool {
+        let definition = self.agent.external_agent.as_ref();
+        !self.has_terminal_host() && definition.is_none_or(|definition| !definition.hides_sandbox)
     }
 
     /// True for a program that has a terminal, and no interface in the client.

@@ -29,7 +29,7 @@ pub async fn attempt(model: &dyn Model, id: ModelId) -> Result<(), ModelError> {
     let first = async {
         while let Some(event) = reply.next().await {
             match event? {
-                ModelEvent::Waiting { reason, wait } if !wait.is_zero() => {
+                ModelEvent::Waiting { reason, wait, .. } if !wait.is_zero() => {
                     return Err(ModelError::new(reason));
                 }
                 ModelEvent::Waiting { .. } | ModelEvent::ProviderState(_) | ModelEvent::Usage(_) => {}

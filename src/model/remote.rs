@@ -10,6 +10,7 @@ use futures_util::{StreamExt, stream};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::time::Instant;
 
+use super::busy_wait::{BusyLimit, FIRST_WAIT, busy_wait};
 use super::endpoint::Endpoint;
 use super::image_probe::{ImageProbe, ImageRefusal};
 use super::known::ModelFacts;
@@ -27,15 +28,6 @@ const UNREACHABLE: u32 = 3;
 
 /// Such attempts start only within this time after the first.
 const BUDGET: Duration = Duration::from_mins(1);
-
-/// First wait if the server names none. Each further wait is twice as long.
-const FIRST_WAIT: Duration = Duration::from_millis(500);
-
-/// Longest wait if the server names none.
-const LONGEST_WAIT: Duration = Duration::from_mins(1);
-
-/// Number of short waits that a busy provider may name.
-const SHORT_WAITS: u32 = 10;
 
 /// Interval of notices during a long wait.
 const NOTICE_INTERVAL: Duration = Duration::from_mins(5);
@@ -133,7 +125,7 @@ struct PendingReply {
 
 enum RemotePhase {
     Ask,
-    Wait { reason: String, wait: Duration },
+    Wait { reason: String, wait: Duration, limit: Option<BusyLimit> },
     Read(ResponseStream),
     Finished,
 }
@@ -159,7 +151,7 @@ impl PendingReply {
             }
             let outcome = match &mut self.phase {
                 RemotePhase::Finished => return None,
-                RemotePhase::Wait { reason, wait } => {
+                RemotePhase::Wait { reason, wait, limit } => {
                     let part = NOTICE_INTERVAL.min(*wait);
                     tokio::time::sleep(part).await;
                     *wait -= part;
@@ -167,7 +159,8 @@ impl PendingReply {
                         self.phase = RemotePhase::Ask;
                         continue;
                     }
-                    return Some(Ok(ModelEvent::Waiting { reason: reason.clone(), wait: *wait }));
+                    let (reason, wait, limit) = (reason.clone(), *wait, *limit);
+                    return Some(Ok(ModelEvent::Waiting { reason, wait, limit }));
                 }
                 RemotePhase::Ask => self.ask().await,
                 RemotePhase::Read(reading) => {
@@ -322,7 +315,7 @@ impl PendingReply {
     fn tell_left_out(&mut self, error: &str) {
         let host = &self.endpoint.host;
         let reason = format!("{host} refuses an image, which is left out: {}", shorten(error.trim(), 200));
-        self.ready.push_back(Ok(ModelEvent::Waiting { reason, wait: Duration::ZERO }));
+        self.ready.push_back(Ok(ModelEvent::Waiting { reason, wait: Duration::ZERO, limit: None }));
     }
 
     /// Leaves out the images that the server may have refused. False if the error is not about images, or if
@@ -418,8 +411,10 @@ impl PendingReply {
             }
         };
         if let Some(wait) = wait {
-            self.ready.push_back(Ok(ModelEvent::Waiting { reason: error.text.clone(), wait }));
-            self.phase = RemotePhase::Wait { reason: error.text, wait };
+            let most = self.busy_limit.filter(|_| matches!(retry, Retry::Busy(_)));
+            let limit = most.map(|most| BusyLimit { attempt: self.busy, most });
+            self.ready.push_back(Ok(ModelEvent::Waiting { reason: error.text.clone(), wait, limit }));
+            self.phase = RemotePhase::Wait { reason: error.text, wait, limit };
             return;
         }
         let error = match retry {
@@ -470,15 +465,6 @@ impl ResponseStream {
     }
 }
 
-/// A provider that keeps naming short waits is asked less often after some of them.
-fn busy_wait(named: Option<Duration>, number: u32) -> Duration {
-    let backoff = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(number - 1)).min(LONGEST_WAIT);
-    match named {
-        Some(named) if number <= SHORT_WAITS => named,
-        named => named.unwrap_or_default().max(backoff),
-    }
-}
-
 /// Parses the server's wait: milliseconds, seconds or a date.
 fn wait(response: &Response) -> Option<Duration> {
     let milliseconds = response.header("retry-after-ms").and_then(|text| text.trim().parse().ok());
@@ -492,25 +478,4 @@ fn wait(response: &Response) -> Option<Duration> {
     let until = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
     let seconds = until.as_second() - jiff::Timestamp::now().as_second();
     u64::try_from(seconds).ok().map(Duration::from_secs)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn busy_provider_is_asked_at_most_once_a_minute() {
-        let check = |named: Option<u64>, number, expected: f64| {
-            let wait = busy_wait(named.map(Duration::from_secs), number);
-            assert_eq!(wait, Duration::from_secs_f64(expected), "{named:?} {number}");
-        };
-        check(None, 1, 0.5);
-        check(None, 7, 32.0);
-        check(None, 8, 60.0);
-        check(None, u32::MAX, 60.0);
-        check(Some(0), 10, 0.0);
-        check(Some(0), 11, 60.0);
-        check(Some(7_200), 1, 7_200.0);
-        check(Some(7_200), 11, 7_200.0);
-    }
 }

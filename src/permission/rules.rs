@@ -97,7 +97,7 @@ impl RuleTexts {
         if let (false, Some(rule)) = (may_allow, self.allow.first()) {
             return Err(Fault::at(
                 rule,
-                "a project may not allow anything: move the rule to your own file, or trust this one",
+                "a project may not allow anything: move the rule to your own file, or trust this one with `modegate trust`",
             ));
         }
         let compile = |texts: &[Spanned<String>]| texts.iter().map(compile).collect::<Result<Vec<_>, _>>();

@@ -15,6 +15,7 @@ use crate::acp::{ContentBlock, MessageId, ToolCallId};
 use crate::client::Client;
 use crate::conversation::instructions::Instructions;
 use crate::event::{CallTitle, NoticeKind, SessionEvent};
+use crate::model::busy_wait::BusyLimit;
 use crate::model::{ModelError, ModelRequest, Reply};
 use crate::session::mode::ancestry::TurnChanges;
 use crate::session::trace::TurnTrace;
@@ -42,6 +43,9 @@ mod traced_reply;
 pub(super) mod turns;
 
 /// For the model, about a call that the user has cancelled.
+/// A wait that the user may not want to sit out.
+const LONG_WAIT: Duration = Duration::from_mins(1);
+
 const WITHDRAWN: &str = "The user cancelled this call.";
 
 /// The input of a turn's task, made for one turn. No state of the session: the turn asks the actor for it.
@@ -177,15 +181,25 @@ impl Announced {
 }
 
 /// Notice of a wait before the model is asked again.
-fn waiting(reason: &str, wait: Duration) -> String {
-    let seconds = wait.as_secs();
-    let time = match seconds {
-        0..60 => format!("{:.1} s", wait.as_secs_f64()),
+fn waiting(reason: &str, wait: Duration, limit: Option<BusyLimit>) -> String {
+    let attempts = limit.map_or_else(String::new, |BusyLimit { attempt, most }| {
+        format!(" (attempt {attempt}; gives up after {})", time(most))
+    });
+    let hint = match limit {
+        _ if wait < LONG_WAIT => "",
+        Some(_) => " Ctrl-C ends the run.",
+        None => " Cancel the turn to stop waiting.",
+    };
+    format!("{}. Retrying in {}{attempts}.{hint}\n", reason.trim_end_matches('.'), time(wait))
+}
+
+fn time(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..60 => format!("{:.1} s", time.as_secs_f64()),
         60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
         _ => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
-    };
-    let hint = if seconds < 60 { "" } else { " Cancel the turn to stop waiting." };
-    format!("{}. Retrying in {time}.{hint}\n", reason.trim_end_matches('.'))
+    }
 }
 
 #[cfg(test)]
@@ -196,12 +210,26 @@ mod tests {
     fn long_waits_are_shown_in_minutes_and_hours() {
         let check = |seconds: f64, expected: &str| {
             assert_eq!(
-                waiting("Busy.", Duration::from_secs_f64(seconds)),
+                waiting("Busy.", Duration::from_secs_f64(seconds), None),
                 format!("Busy. Retrying in {expected}\n")
             );
         };
         check(0.5, "0.5 s.");
         check(120.0, "2 min 0 s. Cancel the turn to stop waiting.");
         check(7_260.0, "2 h 1 min. Cancel the turn to stop waiting.");
+    }
+
+    #[test]
+    fn waits_of_a_run_without_an_editor_have_a_count_and_a_limit() {
+        let limit = Some(BusyLimit { attempt: 3, most: Duration::from_mins(10) });
+        for (seconds, expected) in [
+            (2, "Busy. Retrying in 2.0 s (attempt 3; gives up after 10 min 0 s).\n"),
+            (
+                60,
+                "Busy. Retrying in 1 min 0 s (attempt 3; gives up after 10 min 0 s). Ctrl-C ends the run.\n",
+            ),
+        ] {
+            assert_eq!(waiting("Busy.", Duration::from_secs(seconds), limit), expected);
+        }
     }
 }

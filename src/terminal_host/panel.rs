@@ -304,9 +304,25 @@ impl Panel {
             (_, PressedKey::Char(digit @ '1'..='9')) => {
                 return self.choose(usize::from(digit as u8 - b'1'), now);
             }
-            (_, key) => self.scroll_by(key),
+            (_, key) => {
+                let scroll = self.scroll;
+                self.scroll_by(key);
+                if self.scroll == scroll && matches!(key, PressedKey::Char(_) | PressedKey::Enter) {
+                    self.hint = Some(self.key_hint());
+                }
+            }
         }
         PanelEffect::None
+    }
+
+    /// What a key is told that has no effect.
+    fn key_hint(&self) -> String {
+        let options = self.questions.get(self.current).map_or(0, |question| question.options.len());
+        if self.view == PanelView::Overview && options > 0 {
+            format!("This key is no answer: press a number from 1 to {options}.")
+        } else {
+            "This key has no effect here. The keys that have one are below.".to_owned()
+        }
     }
 
     fn scroll_by(&mut self, key: PressedKey) {
@@ -388,7 +404,10 @@ impl Panel {
 
     fn answer(&mut self, index: usize, now: Instant) -> PanelEffect {
         let Some(question) = self.questions.get(self.current) else { return PanelEffect::None };
-        let Some(choice) = question.options.get(index) else { return PanelEffect::None };
+        let Some(choice) = question.options.get(index) else {
+            self.hint = Some(self.key_hint());
+            return PanelEffect::None;
+        };
         if !self.was_readable(now) {
             self.hint = Some(TOO_EARLY.into());
             return PanelEffect::None;

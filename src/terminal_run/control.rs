@@ -66,6 +66,9 @@ pub enum TerminalReport {
         /// The directory that the program may change.
         folder: String,
         mode: String,
+        /// Such as `limited to plan by --max-mode`, if the mode would allow more.
+        #[serde(default)]
+        limit: Option<String>,
         /// False if something that the mode denies may still go on.
         is_confirmed: bool,
         /// Ids of the modes that can be set.

@@ -26,6 +26,8 @@ mod run_changes;
 #[cfg(target_os = "linux")]
 mod run_kills;
 #[cfg(target_os = "linux")]
+mod run_messages;
+#[cfg(target_os = "linux")]
 mod run_panel;
 #[cfg(target_os = "linux")]
 mod run_terminal;

@@ -341,6 +341,7 @@ mod tests {
             program: "vim".into(),
             folder: "/work".into(),
             mode: "ask".into(),
+            limit: None,
             is_confirmed: true,
             modes: Vec::new(),
             mode_descriptions: Vec::new(),

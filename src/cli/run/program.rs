@@ -121,14 +121,14 @@ async fn run_program(
         Ok(settings) => settings,
         Err(error) => return usage_error(&mut errors, &error),
     };
-    let RunArguments { mode, limits, command, .. } = arguments;
+    let RunArguments { mode, max_mode, limits, command, .. } = arguments;
     let lines = RunLines {
         is_quiet: settings.is_quiet,
         host_starts: connection.is_some() && settings.key.is_some(),
         host_asks: connection.is_some() && settings.questions == QuestionSignal::Panel,
     };
     let command_line = command.join(" ");
-    let wrapped = wrap::WrapArguments::of_program(mode, limits, command);
+    let wrapped = wrap::WrapArguments::of_program(wrap::ProgramModes { mode, max_mode }, limits, command);
     if let Err(error) = wrapped.put(&mut flags, &environment, variable) {
         return usage_error(&mut errors, &error.replace("wrap", "run"));
     }
@@ -140,6 +140,7 @@ async fn run_program(
     if let Some((_, definition)) = &mut flags.wrapped {
         let access = if connection.is_some() { TerminalAccess::Foreground } else { TerminalAccess::Shared };
         definition.terminal_program = Some(access);
+        definition.hides_sandbox = lines.is_quiet;
     }
     match doctor_checks::check_broker(&environment).await {
         Ok(Ok(())) => {}

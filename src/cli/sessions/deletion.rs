@@ -1,12 +1,13 @@
 //! Deletes sessions, after a question in a terminal.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
 use super::{find, print};
 use crate::acp::SessionId;
+use crate::cli::confirmation::is_confirmed;
 use crate::cli::{InputKind, UsageError};
 use crate::ids::{self, Source};
 use crate::store::sessions::{OldSession, StoredSession};
@@ -32,7 +33,7 @@ pub(super) async fn delete(
         for StoredSession { id, title, updated_at, .. } in &sessions {
             print::would_delete(id, title.as_deref(), *updated_at, &mut output)?;
         }
-        if !is_confirmed(&counted(sessions.len(), "session", "sessions"), input, &mut output)? {
+        if !is_confirmed(&question(&counted(sessions.len(), "session", "sessions")), input, &mut output)? {
             writeln!(output, "nothing was deleted")?;
             return Ok(());
         }
@@ -76,7 +77,7 @@ pub(super) async fn prune(
                 "prune asks before it deletes, and there is no terminal: add --yes to delete without asking";
             return Err(UsageError::new(text).into());
         }
-        if !is_confirmed(&number, input, &mut output)? {
+        if !is_confirmed(&question(&number), input, &mut output)? {
             writeln!(output, "nothing was deleted")?;
             return Ok(());
         }
@@ -95,10 +96,6 @@ pub(super) async fn prune(
     Ok(())
 }
 
-fn is_confirmed(number: &str, input: impl Read, output: &mut impl Write) -> std::io::Result<bool> {
-    write!(output, "Delete {number} permanently? [y/N] ")?;
-    output.flush()?;
-    let mut answer = String::new();
-    BufReader::new(input).read_line(&mut answer)?;
-    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+fn question(number: &str) -> String {
+    format!("Delete {number} permanently?")
 }

@@ -17,7 +17,7 @@ use super::moved_content::{self, MovedContent};
 use super::permission::{decide, permitted};
 use super::question::{self, AskedQuestion, REJECT_TURN};
 use super::refusal_notices::{self, RefusalNotices};
-use super::{AgentLimits, ExternalAgentHost, RefusedAct, host};
+use super::{AgentLimits, ExternalAgentHost, RefusedAct, denied_change, host};
 use crate::acp::{
     RequestPermissionOutcome, RequestPermissionRequest, SessionUpdate, ToolCall, ToolCallId,
     ToolCallLocation, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields,
@@ -187,7 +187,8 @@ impl AskedChanges {
         let facts = asker.facts(&question.change, &self.unrecorded);
         match decide(&facts, limits) {
             Verdict::Deny(denial) => {
-                Decision::Answer(false, self.refuse_one(question, denial.message, denial.rule, asker))
+                let why = denied_change::reason(&facts, &denial, asker.host, limits);
+                Decision::Answer(false, self.refuse_one(question, why, denial.rule, asker))
             }
             Verdict::Allow => Decision::Answer(true, Vec::new()),
             Verdict::Ask(_) if self.consents.refuses(&question.change) => {

@@ -242,7 +242,7 @@ impl ExternalAgentSession {
             outputs.push(AgentOutput::Uncovered(format!(
                 "Changes that the {kind} {name} makes with its own tools are unknown and cannot be undone."
             )));
-        } else if is_sandboxed && !was_announced && !self.host.has_terminal_host() {
+        } else if is_sandboxed && !was_announced && self.host.announces_sandbox() {
             // Explains why changes fail, which the agent itself may not do.
             let when = if limits.is_mode_unrestricted {
                 "in every mode of this session".to_owned()

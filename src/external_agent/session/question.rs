@@ -51,11 +51,15 @@ pub(super) fn inside<'a>(host: &ExternalAgentHost, path: &'a Path) -> Option<&'a
 
 impl AskedQuestion {
     pub(super) fn title(&self, host: &ExternalAgentHost) -> String {
+        format!("{} ({})", self.action(host), text::visible_line(&host.agent.id))
+    }
+
+    fn action(&self, host: &ExternalAgentHost) -> String {
         let name =
             |path: &Path| text::quoted_name(&path.strip_prefix(&host.cwd).unwrap_or(path).to_string_lossy());
         let question = &self.change;
         let path = name(&question.path);
-        let action = match (question.change, &question.to) {
+        match (question.change, &question.to) {
             _ if let Some(cache) = &self.cache => format!("Change files in the cache {}", name(cache)),
             _ if let Some(command) = git_data::command(question) => {
                 let line = question.executable.as_ref().map(|it| it.command_line.as_str());
@@ -77,8 +81,7 @@ impl AskedQuestion {
                 format!("Create the hard link {} to {path}", to.as_deref().map(name).unwrap_or_default())
             }
             (ChangeKind::Attributes, _) => format!("Change permissions, times or attributes of {path}"),
-        };
-        format!("{action} ({})", text::visible_line(&host.agent.id))
+        }
     }
 
     pub(super) fn kind(&self) -> ToolKind {
@@ -91,9 +94,9 @@ impl AskedQuestion {
 
     pub(super) fn content(&self, host: &ExternalAgentHost) -> Vec<ToolCallContent> {
         let ChangeQuestion { path, to, .. } = &self.change;
-        let maker = self.maker(host);
-        let details = maker.into_iter().chain(self.effect(host)).collect::<Vec<_>>().join(" ");
-        let mut content: Vec<_> = (!details.is_empty()).then(|| text_content(&details)).into_iter().collect();
+        let details =
+            [self.intention(host)].into_iter().chain(self.effect(host)).collect::<Vec<_>>().join(" ");
+        let mut content = vec![text_content(&details)];
         if let Some((old, new)) = self.texts()
             && self.cache.is_none()
             && old.as_deref().unwrap_or_default() != new
@@ -108,21 +111,25 @@ impl AskedQuestion {
         self.content.as_ref().and_then(|content| content.texts.as_ref())
     }
 
-    /// The program that makes the change, unless the title has its name already.
-    fn maker(&self, host: &ExternalAgentHost) -> Option<String> {
+    /// Names the program that makes the change.
+    fn intention(&self, host: &ExternalAgentHost) -> String {
         let ChangeQuestion { path, program, executable, .. } = &self.change;
-        let name = text::quoted_name(program);
-        match executable {
-            Some(executable) if self.is_of_git() => Some(format!(
-                "By the program {name} ({}).",
-                text::quoted_name(&executable.path.to_string_lossy())
-            )),
-            _ if self.is_postponed && self.cache.is_none() => {
-                let written = path.file_name().unwrap_or_default().to_string_lossy();
-                Some(format!("By the program {name}, which has written {}.", text::quoted_name(&written)))
-            }
-            _ => (*program != host.agent.id).then(|| format!("By the program {name}.")),
+        let mut origin = Vec::new();
+        if let Some(executable) = executable.as_ref().filter(|_| self.is_of_git()) {
+            origin.push(text::quoted_name(&executable.path.to_string_lossy()));
         }
+        if *program != host.agent.id {
+            origin.push(format!("started by {}", text::visible_line(&host.agent.id)));
+        }
+        let origin = if origin.is_empty() { String::new() } else { format!(" ({})", origin.join(", ")) };
+        let written = if self.is_postponed && self.cache.is_none() {
+            let written = path.file_name().unwrap_or_default().to_string_lossy();
+            format!(", which has written {},", text::quoted_name(&written))
+        } else {
+            String::new()
+        };
+        let action = text::uncapitalised(&self.action(host));
+        format!("{}{origin}{written} wants to {action}.", text::quoted_name(program))
     }
 
     fn is_of_git(&self) -> bool {
@@ -159,7 +166,10 @@ impl AskedQuestion {
             ChangeKind::Delete => {
                 let is_empty =
                     self.texts().is_some_and(|(old, _)| old.as_deref().unwrap_or_default().is_empty());
-                Some(if is_empty { "The file is empty." } else { "This content is deleted:" }.into())
+                Some(
+                    if is_empty { "The file is empty." } else { "The file has content, which is deleted." }
+                        .into(),
+                )
             }
             ChangeKind::DeleteFolder => Some("Only an empty folder can be deleted.".into()),
             ChangeKind::Link => Some("The file can then be written by both names.".into()),

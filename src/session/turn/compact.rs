@@ -76,7 +76,7 @@ async fn request(turn: &Turn, summary: Summary) -> Result<Option<String>, TurnEr
             continue;
         }
         let Some(wait) = interruptions.wait(error) else { break outcome };
-        notice(turn, &id, &mut notices, waiting(&error.text, wait)).await?;
+        notice(turn, &id, &mut notices, waiting(&error.text, wait, None)).await?;
         tokio::time::sleep(wait).await;
     };
     let send_permit = turn.send_permit().await;
@@ -109,8 +109,8 @@ async fn summary_text(
             }
             Some(Ok(ModelEvent::Stop(ModelStop::Done))) => break Ok(text),
             Some(Ok(ModelEvent::Stop(_))) => break Ok(text + CUT_SUMMARY),
-            Some(Ok(ModelEvent::Waiting { reason, wait })) => {
-                notice(turn, id, notices, waiting(&reason, wait)).await?;
+            Some(Ok(ModelEvent::Waiting { reason, wait, limit })) => {
+                notice(turn, id, notices, waiting(&reason, wait, limit)).await?;
             }
             Some(Ok(ModelEvent::Usage(usage))) => turn.post(TurnMessage::SummaryUsage(usage)).await?,
             Some(Ok(

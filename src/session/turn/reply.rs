@@ -200,7 +200,7 @@ impl Interruptions {
 }
 
 pub(super) fn interruption_notice(reason: &str, wait: Duration) -> String {
-    waiting(&format!("\nThe reply above broke off and is requested again: {reason}"), wait)
+    waiting(&format!("\nThe reply above broke off and is requested again: {reason}"), wait, None)
 }
 
 impl<'a> Listener<'a> {
@@ -351,8 +351,8 @@ impl<'a> Listener<'a> {
                 return self.announce(id, name, arguments).await;
             }
             ModelEvent::Usage(usage) => return self.turn.post_event(SessionEvent::Usage(usage)).await,
-            ModelEvent::Waiting { reason, wait } => {
-                let text = waiting(&reason, wait);
+            ModelEvent::Waiting { reason, wait, limit } => {
+                let text = waiting(&reason, wait, limit);
                 return self.turn.post_notice(self.ids.message(), NoticeKind::Warning, text).await;
             }
             // Ends the reply.

@@ -7,7 +7,7 @@ fn question(number: u64) -> TerminalReport {
     TerminalReport::Asked(TerminalQuestion {
         number,
         title: format!("Create file{number} (sh)"),
-        text: "By the program \"sh\".".into(),
+        text: "sh wants to create a.".into(),
         options: options.into(),
     })
 }
@@ -19,6 +19,7 @@ fn panel() -> Panel {
         program: "vim".into(),
         folder: "/work".into(),
         mode: "ask".into(),
+        limit: None,
         is_confirmed: true,
         modes: vec!["ask".into(), "plan".into(), "code".into()],
         mode_descriptions: vec!["Asks before each change".into(), "Changes nothing".into(), String::new()],
@@ -40,6 +41,31 @@ fn answers_count_after_the_question_was_readable() {
     assert_eq!(panel.key(PressedKey::Char('9'), later), PanelEffect::None);
     assert_eq!(panel.key(PressedKey::Char('2'), later), answer("reject_once"));
     assert_eq!(panel.report(TerminalReport::Closed(7), later), PanelEffect::Close);
+}
+
+#[test]
+fn key_without_effect_shows_the_keys_that_count() {
+    let (mut panel, start) = (panel(), Instant::now());
+    panel.report(question(7), start);
+    panel.open(true, start);
+    let later = start + READING_TIME;
+    for key in [PressedKey::Char('y'), PressedKey::Enter, PressedKey::Char('9')] {
+        panel.hint = None;
+        assert_eq!(panel.key(key, later), PanelEffect::None);
+        assert_eq!(
+            panel.hint.as_deref(),
+            Some("This key is no answer: press a number from 1 to 2."),
+            "{key:?}"
+        );
+    }
+    // The controls: keys that scroll, and the keys of another view.
+    panel.hint = None;
+    panel.key(PressedKey::Down, later);
+    panel.key(PressedKey::Char(' '), later);
+    assert_eq!(panel.hint, None);
+    panel.key(PressedKey::Char('m'), later);
+    panel.key(PressedKey::Char('y'), later);
+    assert!(panel.hint.as_deref().is_some_and(|hint| hint.contains("are below")), "{:?}", panel.hint);
 }
 
 #[test]

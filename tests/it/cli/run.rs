@@ -425,11 +425,14 @@ fn question_says_how_to_answer() {
     let mut child = place.modegate(&["run", "--mode", "ask", "--", "sh", "-c", "echo > a || echo no"]);
     let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-    let line = lines.find(|line| line.contains("waits for your answer")).unwrap();
-    let (question, answer) = line.split_once("? ").unwrap();
-    assert!(question.ends_with("Create a (sh)"), "{line}");
-    let part = answer.strip_prefix("Answer with `modegate mode ").unwrap();
-    let part = part.strip_suffix("` within 10 minutes").unwrap();
+    let question = lines.find(|line| line.contains("wants to")).unwrap();
+    assert!(
+        question.starts_with("modegate: sh wants to create a. The new content is not known"),
+        "{question}"
+    );
+    let line = lines.next().unwrap();
+    let part = line.strip_prefix("modegate: the program waits for your answer: `modegate mode ").unwrap();
+    let part = part.strip_suffix("` in another terminal within 10 minutes").unwrap();
     let mut attached = place.modegate(&["mode", part]);
     let mut attached = attached.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     attached.stdin.as_mut().unwrap().write_all(b"code\n").unwrap();

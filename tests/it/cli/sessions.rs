@@ -381,6 +381,13 @@ fn explain_decides_requests_of_external_agents() {
 }
 
 #[test]
+fn explain_gives_people_the_reason_without_advice_to_the_model() {
+    let fixture = CliFixture::new();
+    let (code, text, _) = fixture.run(&["modes", "explain", "plan", "write_file"]);
+    assert_eq!((code, text.as_str()), (0, "write_file: denied by access: plan mode changes nothing.\n"));
+}
+
+#[test]
 fn wrong_usage_of_subcommands_exits_with_2() {
     let fixture = CliFixture::new();
     for (arguments, reason) in [

@@ -161,6 +161,7 @@ async fn headless_run_waits_for_a_busy_server_up_to_the_limit() {
     assert_eq!(server.requests().len(), 1);
     let text = ask(&variables, "network: {busy_wait_s: 1}\n").await;
     assert!(text.contains("Here."), "the control: {text}");
+    assert!(text.contains("Retrying in 0.0 s (attempt 1; gives up after 1.0 s)."), "{text}");
     assert_eq!(server.requests().len(), 3);
 }
 

@@ -9,6 +9,8 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::support::over_version_2;
+#[cfg(target_os = "linux")]
+use crate::support::user_terminal::TestTerminal;
 
 const KEY: &str = "k-never-sent-77";
 
@@ -193,6 +195,54 @@ pub(super) fn trust_is_listed_and_ends_when_it_is_revoked() {
     let path = file.canonicalize().unwrap_or(file);
     assert!(run_trust(dir.path(), &["--list"]).1.contains("not there any more"));
     assert!(run_trust(dir.path(), &["--revoke", path.to_str().unwrap()]).0);
+}
+
+#[test]
+fn trust_names_what_begins_to_count() {
+    let dir = project();
+    let file = dir.path().join("work/.modegate/modes.yaml");
+    let text = "permissions: {allow: [shell], deny: [delete_file]}\nservers: {far: {url: 'https://a.b/c'}}\n";
+    std::fs::write(&file, text).unwrap();
+    let output = run(dir.path(), &["--mode", "code"]);
+    assert!(output.contains("or trust this one with `modegate trust`"), "{output}");
+    let (done, text) = run_trust(dir.path(), &[]);
+    assert!(
+        done && text.contains("  allow shell\n  server far: connects to https://a.b/c\nTrusted with"),
+        "{text}"
+    );
+    assert!(!text.contains("delete_file") && !text.contains("[y/N]"), "{text}");
+    let (done, text) = run_trust(dir.path(), &[]);
+    assert!(done && text.starts_with("Trusted already with its present content: "), "{text}");
+    // The control: another content is not trusted.
+    std::fs::write(&file, "permissions: {deny: [delete_file]}\n").unwrap();
+    let (_, text) = run_trust(dir.path(), &[]);
+    assert!(text.contains("contains nothing that needs trust: it only narrows.\nTrusted with"), "{text}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn trust_asks_in_a_terminal() {
+    let dir = project();
+    std::fs::write(dir.path().join("work/.modegate/modes.yaml"), "default_mode: code\n").unwrap();
+    for (options, answer, outcome) in [
+        (&[][..], Some("n"), "Nothing was trusted."),
+        (&[], Some("y"), "Trusted with its present content"),
+        (&["--revoke"], None, "No longer trusted"),
+        (&["--yes"], None, "Trusted with its present content"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_modegate"));
+        command.arg("trust").args(options).current_dir(dir.path().join("work"));
+        command.env("HOME", dir.path().join("home")).env_remove("XDG_CONFIG_HOME");
+        let mut terminal = TestTerminal::start(&command);
+        if let Some(answer) = answer {
+            let text = terminal.wait_for("Trust this file? [y/N] ");
+            assert!(text.contains("default mode code"), "{text}");
+            terminal.line(answer);
+        }
+        terminal.wait_for(outcome);
+        assert!(terminal.end().success());
+        assert_eq!(terminal.has_shown("[y/N]"), answer.is_some());
+    }
 }
 
 #[test]

@@ -129,6 +129,8 @@ const WITHOUT_CLIENT: &[(&str, &str)] = &[
     ("in_band_switch_reports_mode_id_and_reason", "the output of a headless run"),
     ("headless_plan_is_printed_and_keeps_the_mode", "the output of a headless run"),
     ("checks_of_a_project_run_only_while_its_file_is_trusted", "the output of a headless run"),
+    ("trust_names_what_begins_to_count", "the output of a command"),
+    ("trust_asks_in_a_terminal", "a terminal"),
     ("examples_of_the_page_are_valid", "a page of the documentation"),
 ];
 

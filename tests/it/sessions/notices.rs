@@ -53,7 +53,7 @@ async fn passing_notices_are_not_replayed_and_answers_stay_messages() {
         let fixture = StoreFixture::new();
         let mut client = initialized(&fixture, Setup::default(), has_notices).await;
         let session = client.session().await;
-        let wait = ModelEvent::Waiting { reason: "Busy".into(), wait: Duration::from_secs(2) };
+        let wait = ModelEvent::Waiting { reason: "Busy".into(), wait: Duration::from_secs(2), limit: None };
         let seen = turn(&mut client, &session, "go", &[&[wait, text("Done.")]]).await;
         let expected = if has_notices { passing.clone() } else { (None, waiting.clone()) };
         assert_eq!(notices(&seen), [expected]);

@@ -53,7 +53,11 @@ pub(crate) async fn answer(client: &mut ExternalAgentClient, request: &Value, op
 async fn question_is_shown_before_its_answer() {
     let file = "-old\n+new\n";
     for (line, parts, title) in [
-        ("run echo new > b.tmp; mv b.tmp a.txt", &[file, "By the program mv"][..], "Write a.txt (peer)"),
+        (
+            "run echo new > b.tmp; mv b.tmp a.txt",
+            &[file, "mv (started by peer), which has written b.tmp, wants to write a.txt."][..],
+            "Write a.txt (peer)",
+        ),
         ("shows {path}", &[file, "Because."], "Write"),
     ] {
         for (name, is_shown) in [("another", false), ("vscode-acp-client", false), ("zed", true)] {
