@@ -138,9 +138,9 @@ pub async fn run(
     let line = format!("modegate: {}{limit}, session {id}{folder}", view.shown_mode());
     // A limited run does less than its options say, which a quiet one must tell, too.
     if limit.is_empty() {
-        view.screen.note(line)?
+        view.screen.note(line)?;
     } else {
-        view.screen.report(line)?
+        view.screen.report(line)?;
     }
     if job.format == HeadlessFormat::StreamJson {
         view.line(&StreamLine::Init(RunStart::new(&opened, handle.cwd(), &job)))?;

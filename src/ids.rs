@@ -134,7 +134,8 @@ pub fn hash(text: &str) -> String {
 
 pub fn hash_bytes(bytes: &[u8]) -> String {
     // Each event is hashed: a formatter for each digit would cost as much as the digest.
-    const DIGITS: [char; 16] = ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
+    const DIGITS: [char; 16] =
+        ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
     let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
     let digits = digest.as_ref().iter().flat_map(|byte| [byte >> 4, byte & 15]);
     digits.map(|digit| DIGITS[usize::from(digit)]).collect()

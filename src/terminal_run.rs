@@ -15,22 +15,24 @@ use tokio_util::sync::CancellationToken;
 use crate::acp::{
     ClientCapabilities, ContentBlock, Diff, InitializeRequest, NewSessionRequest, ProtocolVersion,
     RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse, SelectedPermissionOutcome,
-    SessionId, SessionMode, SessionModeState, SessionUpdate, ToolCallContent, Update,
+    SessionUpdate, ToolCallContent, Update,
 };
 use crate::agent::Agent;
 use crate::client::{ClientEnd, ClientError, ClientRequest, Outgoing, ReplySender};
 use crate::conversation::acp_updates::NOTICE_META;
+use crate::error::AgentError;
 use crate::external_agent::client::{EXIT_META, JOB_META, REFUSED_META};
 use crate::external_agent::session::{QUESTION_LIMIT, RefusedAct};
 use crate::process::{Exit, JobState, terminal};
-use crate::session::{PromptOptions, SessionSnapshot};
+use crate::session::{PromptOptions, SessionHandle};
 use crate::{line_diff, text};
 use control::{Choice, ControlSocket, HOST, Order, TerminalQuestion, TerminalReport};
 use host_connection::HostConnection;
-use mode_limit::{mode_limit, mode_limit_text};
+use mode_limit::mode_limit_text;
 use session_orders::SessionReport;
 
 pub mod control;
+mod first_state;
 pub mod host_connection;
 pub mod mode_limit;
 mod origin;
@@ -123,7 +125,7 @@ pub async fn run(
         part,
         limit,
         may_have_changed: !snapshot.is_read_only,
-        state: first_state(&session, &job, snapshot),
+        state: first_state::of(&session, &job, snapshot),
         changing: 0,
         questions: BTreeMap::new(),
         messages,
@@ -181,45 +183,12 @@ pub async fn run(
         run.receive(message, &control).await?;
     }
     control.send_all(&TerminalReport::Ended);
-    run.print_late()?;
-    let last_turn = handle.last_turn().await.unwrap_or_default();
-    run.limit = handle.snapshot().await.ok().as_ref().map(mode_limit_text).unwrap_or_default();
-    let is_lost = agent.store().is_in_memory();
-    agent.close().await;
-    let is_unrecorded =
-        last_turn.has_unrecorded_changes || (last_turn.unrecorded.is_some() && run.may_have_changed);
-    if !lines.is_quiet {
-        let end_line = run.end_line(last_turn.changed_files.len(), is_lost);
-        writeln!(run.messages, "modegate: {end_line}")?;
-    }
-    let ended = match (run.ended, ended) {
-        (Some(ended), _) => ended,
-        (None, Ok(_)) => Err(ProgramFailure::new("the program was stopped".into())),
-        (None, Err(error)) => Err(ProgramFailure::new(error.to_string())),
-    };
-    Ok(FinishedRun { ended, is_unrecorded })
+    run.finish(agent, &handle, ended.map(drop), lines.is_quiet).await
 }
 
 fn initialize(agent: &Agent) {
     let request = InitializeRequest::new(ProtocolVersion::V1);
     agent.initialize(&request.client_capabilities(ClientCapabilities::new()));
-}
-
-fn first_state(session: &SessionId, job: &TerminalJob<'_>, snapshot: SessionSnapshot) -> TerminalReport {
-    let limit = mode_limit(&snapshot);
-    let SessionModeState { current_mode_id, available_modes, .. } = snapshot.modes;
-    TerminalReport::State {
-        session: session.to_string(),
-        program: text::visible_line(&job.program),
-        folder: text::visible_line(&job.cwd.to_string_lossy()),
-        mode: current_mode_id.to_string(),
-        limit,
-        is_confirmed: true,
-        modes: available_modes.iter().map(|mode| mode.id.to_string()).collect(),
-        mode_descriptions: available_modes.into_iter().map(description).collect(),
-        is_read_only: snapshot.is_read_only,
-        open_questions: 0,
-    }
 }
 
 /// The last characters of a session's id, which are sufficient to find it.
@@ -256,6 +225,33 @@ struct Run<'a, W> {
 const MAX_DIFF: usize = 32 * 1024;
 
 impl<W: Write> Run<'_, W> {
+    /// Closes the session, and writes the last line.
+    async fn finish(
+        mut self,
+        agent: &Agent,
+        handle: &SessionHandle,
+        ended: Result<(), AgentError>,
+        is_quiet: bool,
+    ) -> anyhow::Result<FinishedRun> {
+        self.print_late()?;
+        let last_turn = handle.last_turn().await.unwrap_or_default();
+        self.limit = handle.snapshot().await.ok().as_ref().map(mode_limit_text).unwrap_or_default();
+        let is_lost = agent.store().is_in_memory();
+        agent.close().await;
+        let is_unrecorded =
+            last_turn.has_unrecorded_changes || (last_turn.unrecorded.is_some() && self.may_have_changed);
+        if !is_quiet {
+            let end_line = self.end_line(last_turn.changed_files.len(), is_lost);
+            writeln!(self.messages, "modegate: {end_line}")?;
+        }
+        let ended = match (self.ended, ended) {
+            (Some(ended), _) => ended,
+            (None, Ok(())) => Err(ProgramFailure::new("the program was stopped".into())),
+            (None, Err(error)) => Err(ProgramFailure::new(error.to_string())),
+        };
+        Ok(FinishedRun { ended, is_unrecorded })
+    }
+
     async fn receive(&mut self, message: Outgoing, control: &ControlSocket) -> io::Result<()> {
         match message {
             Outgoing::Update(notification, _permit) | Outgoing::Replayed(notification, _permit) => {
@@ -448,10 +444,6 @@ pub fn is_nested() -> bool {
 }
 
 /// The purpose of a mode, or its name.
-fn description(mode: SessionMode) -> String {
-    text::visible_line(&mode.description.unwrap_or(mode.name))
-}
-
 fn question(number: u64, request: &RequestPermissionRequest) -> TerminalQuestion {
     let fields = &request.tool_call.fields;
     let texts = fields.content.iter().flatten().filter_map(|content| match content {

@@ -91,34 +91,7 @@ pub(super) fn run(
         check_tool(&rule)?;
     }
     let path = policies.permissions_file()?;
-    let text = match bounded_file::read_own_text(&path, MAX_FILE) {
-        Ok(text) => text,
-        Err(error) if error.is_missing() => String::new(),
-        Err(error) => bail!("{} {error}", path.display()),
-    };
-    let file: ModeFile = if text.trim().is_empty() {
-        ModeFile::default()
-    } else {
-        serde_saphyr::from_str(&text).map_err(|error| {
-            anyhow::anyhow!("{}: {}", path.display(), yaml_error::describe_with_place(&error, &text))
-        })?
-    };
-    let ModeFile { modes, permissions: _, agents, servers, checks, default_mode } = &file;
-    let has_only_rules = modes.is_empty() && agents.is_empty() && servers.is_empty() && checks.is_empty();
-    if !has_only_rules || default_mode.is_some() {
-        bail!(
-            "{} contains more than rules: move the rest to modes.yaml, because this command rewrites the file",
-            path.display()
-        );
-    }
-    let texts =
-        |rules: &[Spanned<String>]| -> Vec<String> { rules.iter().map(|rule| rule.value.clone()).collect() };
-    let permissions = &file.permissions;
-    let mut all = [
-        (RuleKind::Deny, texts(&permissions.deny)),
-        (RuleKind::Ask, texts(&permissions.ask)),
-        (RuleKind::Allow, texts(&permissions.allow)),
-    ];
+    let mut all = own_rules(&path)?;
     let changed = change_lists(&mut all, kind, &rule);
     if !changed && kind.is_none() {
         let cwd = real_path(config::working_folder(flags)?)?;
@@ -165,6 +138,38 @@ pub(super) fn run(
         None => writeln!(output, "{rule}: revoked: counts when a session is opened, also an earlier one")?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The rules of a file that has only rules, in the order in which they count.
+fn own_rules(path: &Path) -> anyhow::Result<[(RuleKind, Vec<String>); 3]> {
+    let text = match bounded_file::read_own_text(path, MAX_FILE) {
+        Ok(text) => text,
+        Err(error) if error.is_missing() => String::new(),
+        Err(error) => bail!("{} {error}", path.display()),
+    };
+    let file: ModeFile = if text.trim().is_empty() {
+        ModeFile::default()
+    } else {
+        serde_saphyr::from_str(&text).map_err(|error| {
+            anyhow::anyhow!("{}: {}", path.display(), yaml_error::describe_with_place(&error, &text))
+        })?
+    };
+    let ModeFile { modes, permissions: _, agents, servers, checks, default_mode } = &file;
+    let has_only_rules = modes.is_empty() && agents.is_empty() && servers.is_empty() && checks.is_empty();
+    if !has_only_rules || default_mode.is_some() {
+        bail!(
+            "{} contains more than rules: move the rest to modes.yaml, because this command rewrites the file",
+            path.display()
+        );
+    }
+    let texts =
+        |rules: &[Spanned<String>]| -> Vec<String> { rules.iter().map(|rule| rule.value.clone()).collect() };
+    let permissions = &file.permissions;
+    Ok([
+        (RuleKind::Deny, texts(&permissions.deny)),
+        (RuleKind::Ask, texts(&permissions.ask)),
+        (RuleKind::Allow, texts(&permissions.allow)),
+    ])
 }
 
 /// The same rule in a list that counts first.

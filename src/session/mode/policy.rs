@@ -161,12 +161,11 @@ impl Policy {
     pub(crate) fn is_tighter(&mut self, old: &SessionModeId, new: &SessionModeId) -> bool {
         let tools = &self.context.tools;
         let modes = (old.clone(), new.clone());
-        let is_tighter = match self.known_tightness.get(&modes) {
-            Some(known) => *known,
-            None => {
-                let (of_old, of_new) = (self.mode_ceilings(old), self.mode_ceilings(new));
-                compare::allows_more(&of_old, &of_new) || self.is_tighter_for(tools.own(), old, new)
-            }
+        let is_tighter = if let Some(known) = self.known_tightness.get(&modes) {
+            *known
+        } else {
+            let (of_old, of_new) = (self.mode_ceilings(old), self.mode_ceilings(new));
+            compare::allows_more(&of_old, &of_new) || self.is_tighter_for(tools.own(), old, new)
         };
         let is_tighter_for_servers = !is_tighter && self.is_tighter_for(&tools.of_servers(), old, new);
         self.known_tightness.insert(modes, is_tighter);
