@@ -162,14 +162,9 @@ fn own_rules(path: &Path) -> anyhow::Result<[(RuleKind, Vec<String>); 3]> {
             path.display()
         );
     }
-    let texts =
-        |rules: &[Spanned<String>]| -> Vec<String> { rules.iter().map(|rule| rule.value.clone()).collect() };
-    let permissions = &file.permissions;
-    Ok([
-        (RuleKind::Deny, texts(&permissions.deny)),
-        (RuleKind::Ask, texts(&permissions.ask)),
-        (RuleKind::Allow, texts(&permissions.allow)),
-    ])
+    let RuleTexts { deny, ask, allow } = file.permissions;
+    let lists = [(RuleKind::Deny, deny), (RuleKind::Ask, ask), (RuleKind::Allow, allow)];
+    Ok(lists.map(|(kind, rules)| (kind, rules.into_iter().map(|rule| rule.value).collect())))
 }
 
 /// The same rule in a list that counts first.

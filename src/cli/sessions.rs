@@ -140,9 +140,7 @@ pub(super) async fn run(
                     writeln!(output, "{}", serde_json::to_string(&SessionOutput::new(session))?)?;
                 }
             } else if sessions.is_empty() {
-                let with_runs = SessionQuery { runs: ListedRuns::Included, ..listing.clone() };
-                let has_runs = store.count_sessions(with_runs).await? > 0;
-                writeln!(output, "{}", print::none_found(&listing, has_runs))?;
+                writeln!(output, "{}", nothing_listed(&store, listing).await?)?;
             } else {
                 print::list(&sessions, all, &mut output)?;
             }
@@ -220,6 +218,12 @@ pub(super) async fn run(
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn nothing_listed(store: &Store, listing: SessionQuery) -> anyhow::Result<String> {
+    let with_runs = SessionQuery { runs: ListedRuns::Included, ..listing.clone() };
+    let has_runs = store.count_sessions(with_runs).await? > 0;
+    Ok(print::none_found(&listing, has_runs))
 }
 
 /// Finds the most recent session that takes prompts.

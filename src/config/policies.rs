@@ -61,7 +61,7 @@ pub struct TrustedFile {
     pub path: PathBuf,
 }
 
-/// A file of a project with the content that the user is asked about.
+/// A file of a project, with the content for a question about trust.
 pub struct TrustRequest {
     pub file: TrustedFile,
     /// One line for each part of the file that counts only with trust.

@@ -20,7 +20,7 @@ pub struct BusyLimit {
     pub most: Duration,
 }
 
-/// A provider that keeps naming short waits is asked less often after some of them.
+/// Some short waits of a provider in a row make the next ones longer.
 pub(super) fn busy_wait(named: Option<Duration>, number: u32) -> Duration {
     let backoff = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(number - 1)).min(LONGEST_WAIT);
     match named {

@@ -269,10 +269,9 @@ impl ModelCatalog {
             let known = |provider: Provider| provider.models.iter().map(move |model| (provider.id, *model));
             described.chain(PROVIDERS.into_iter().flat_map(known))
         };
-        let of_family = |model: &str| model.split('-').next() == Some(family);
         let (provider, _) = listed()
             .find(|(_, model)| *model == name)
-            .or_else(|| listed().find(|(_, model)| of_family(model)))?;
+            .or_else(|| listed().find(|(_, model)| model.split('-').next() == Some(family)))?;
         Some(ModelId::new(format!("{provider}/{name}")))
     }
 

@@ -21,7 +21,7 @@ pub struct Endpoint {
     pub base_url: String,
     /// Address without its path, for messages.
     pub host: String,
-    /// What to check if the server cannot be reached: where the address comes from, and what must run there.
+    /// A hint for a server that cannot be reached: the origin of its address, and the program that must run there.
     pub unreachable_hint: Option<String>,
     /// Says why the address cannot be used. Reported with a request, so that other providers stay usable.
     pub fault: Option<String>,

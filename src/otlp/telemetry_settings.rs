@@ -46,7 +46,7 @@ pub const VARIABLES: [&str; 19] = [
 ];
 
 // `docs/reference/config.md` is made from the comments of the fields; a default is the last sentence.
-/// Where telemetry is sent, and what it contains.
+/// Destination and content of telemetry.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TelemetrySettings {

@@ -1,4 +1,4 @@
-//! What a project's file adds to the user's layers once the user trusts it. Pure.
+//! Additions of a project's file to the user's layers, once the user trusts it. Pure.
 //!
 //! Rules that deny and ask are left out, because they count without trust.
 

@@ -433,7 +433,7 @@ impl EventLog {
         self.failure.as_deref()
     }
 
-    /// Why nothing can be recorded now, as a clause.
+    /// The reason for which nothing can be recorded now, as a clause.
     pub(super) async fn unrecordable(&mut self) -> Option<String> {
         match self.store.flush().await {
             Ok(()) => self.store.substituted().filter(|_| self.store.has_failed_to_open()).map(str::to_owned),

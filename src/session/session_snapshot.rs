@@ -30,7 +30,7 @@ pub struct SessionOffer {
     /// Maximum number of model requests in a turn.
     pub max_steps: u32,
     pub permits: Vec<(String, ModePermits)>,
-    /// Why changes cannot be recorded, as a clause, if they are refused then.
+    /// The reason for which changes cannot be recorded and are refused, as a clause.
     pub unrecordable: Option<String>,
 }
 

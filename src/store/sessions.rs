@@ -58,7 +58,7 @@ pub struct SessionQuery {
     pub runs: ListedRuns,
 }
 
-/// Whether a list has the sessions of `modegate run`, which take no prompts.
+/// Treatment of the sessions of `modegate run`, which take no prompts, in a list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ListedRuns {
     #[default]

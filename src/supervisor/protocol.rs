@@ -2,7 +2,7 @@
 //! line of JSON.
 //!
 //! Modegate starts the other processes from its own binary, so both ends are of one [`BUILD`]. A supervisor refuses a
-//! request of another one. What a new report touches: `docs/internals/adding.md#a-report-of-the-supervisor`.
+//! request of another one. For a new report, see `docs/internals/adding.md#a-report-of-the-supervisor`.
 
 use std::ffi::OsString;
 use std::io;

@@ -315,7 +315,7 @@ impl Panel {
         PanelEffect::None
     }
 
-    /// What a key is told that has no effect.
+    /// The line for a key without effect.
     fn key_hint(&self) -> String {
         let options = self.questions.get(self.current).map_or(0, |question| question.options.len());
         if self.view == PanelView::Overview && options > 0 {

@@ -4,7 +4,7 @@ use crate::acp::SessionModeId;
 use crate::error::AgentError;
 use crate::session::{ModePermits, SessionHandle};
 
-/// Why a program may not run in the mode, as a clause. `None` if it may.
+/// The reason for which a program may not run in the mode, as a clause. `None` if it may.
 pub(super) async fn refusal(
     handle: &SessionHandle,
     mode: &SessionModeId,

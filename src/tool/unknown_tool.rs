@@ -62,8 +62,9 @@ pub fn unknown_tool(pattern: &str) -> Option<UnknownTool> {
     if names.contains(&pattern) {
         return None;
     }
-    let begins_alike = |tool: &str| pattern.chars().next() == tool.chars().next();
-    let similar = near(pattern, &names).filter(|tool| begins_alike(tool) || is_misspelt(pattern, tool));
+    let first = pattern.chars().next();
+    let similar =
+        near(pattern, &names).filter(|tool| tool.chars().next() == first || is_misspelt(pattern, tool));
     let meant = match named_tool(pattern, None, &BuiltInNames(names)) {
         NamedTool::Own { tool, .. } => Some(MeantTool::Foreign(tool)),
         NamedTool::Same => similar.map(MeantTool::Similar),

@@ -121,7 +121,7 @@ struct AnswerPath {
     answer: u32,
 }
 
-/// Follows all paths of a program for one call. The first path whose tests hold is taken.
+/// Follows all paths of a program for one call. The first path whose tests succeed is taken.
 struct Explorer<'a> {
     program: &'a [sock_filter],
     architecture: u32,

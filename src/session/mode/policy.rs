@@ -41,7 +41,7 @@ pub(crate) struct Policy {
     reply: Option<ReplyCeilings>,
     /// Ceilings of the session's own modes, for its sub-agents.
     own_ceilings: watch::Sender<Arc<Ceilings>>,
-    /// Whether the second mode is tighter than the first, apart from tools of servers. Modes, rules and built-in tools
+    /// True if the second mode is tighter than the first, apart from tools of servers. Modes, rules and built-in tools
     /// never change in a session.
     known_tightness: HashMap<(SessionModeId, SessionModeId), bool>,
 }

@@ -1,4 +1,4 @@
-//! How a command ended, and the notes about its end and its sandbox that the model reads after its output. Pure.
+//! The end of a command, and the notes about it and its sandbox that the model reads after its output. Pure.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const NAMESPACES: &str =
 
 const TRACING: &str = "\n[Sandbox: no program reads or controls another process, as debuggers do.]";
 
-/// What programs print if a sandbox refuses a write, in lower case.
+/// Messages of programs whose write a sandbox refuses, in lower case.
 const REFUSED_WRITES: [&str; 2] = ["permission denied", "read-only file system"];
 
 /// Further output of the commands in the read-only sandbox.
