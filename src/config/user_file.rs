@@ -133,7 +133,7 @@ pub struct StoreSettings {
     #[serde(default)]
     pub sync: Sync,
     /// What happens to calls that may change something while the store cannot be written, such as on a full disk.
-    /// Default: refuse in headless runs, else allow.
+    /// Default: refuse in headless runs and `modegate run`, else allow.
     pub unrecorded_changes: Option<UnrecordedChanges>,
     /// Sessions that were not used for this number of days are deleted, while Modegate is idle and after headless
     /// runs. Default: none are.

@@ -7,9 +7,7 @@ use crate::agents::{AgentOrigin, AgentSpec};
 use crate::mode::Mode;
 use crate::permission::compare;
 use crate::server::ServerDefinition;
-use crate::text::{shorten, visible_line};
-
-const MAX_COMMAND: usize = 160;
+use crate::text::visible_line;
 
 /// Returns one line for each allow rule, server, check, mode, agent and default mode.
 pub fn additions(own: &Layers, name: &str, text: &str) -> Result<Vec<String>, Diagnostic> {
@@ -39,12 +37,17 @@ pub fn additions(own: &Layers, name: &str, text: &str) -> Result<Vec<String>, Di
 
 fn command_line(command: &str, arguments: &[String]) -> String {
     let words: Vec<&str> = std::iter::once(command).chain(arguments.iter().map(String::as_str)).collect();
-    format!("`{}`", shorten(&words.join(" "), MAX_COMMAND))
+    format!("`{}`", words.join(" "))
 }
 
 fn describe_server(name: &str, server: &ServerDefinition) -> String {
     match (&server.command, &server.url) {
-        (Some(command), _) => format!("server {name}: runs {}", command_line(command, &server.args)),
+        (Some(command), _) => {
+            let names: Vec<&str> = server.env.keys().map(String::as_str).collect();
+            let variables =
+                if names.is_empty() { String::new() } else { format!(", with {}", names.join(", ")) };
+            format!("server {name}: runs {}{variables}", command_line(command, &server.args))
+        }
         (None, Some(url)) => format!("server {name}: connects to {url}"),
         (None, None) => format!("server {name}: settings for your client's server"),
     }
@@ -84,6 +87,10 @@ mod tests {
         for (text, expected) in [
             ("permissions: {allow: [shell], deny: [read_file], ask: [write_file]}", vec!["allow shell"]),
             ("servers: {evil: {command: npx, args: [-y, evil]}}", vec!["server evil: runs `npx -y evil`"]),
+            (
+                "servers: {evil: {command: sh, args: [-c, x], env: {LD_PRELOAD: /a}}}",
+                vec!["server evil: runs `sh -c x`, with LD_PRELOAD"],
+            ),
             ("servers: {far: {url: 'https://a.b/c'}}", vec!["server far: connects to https://a.b/c"]),
             ("checks: [{id: lint, command: make lint}]", vec!["check lint: runs `make lint`"]),
             (
