@@ -64,7 +64,7 @@ pub struct TrustedFile {
 /// A file of a project, with the content for a question about trust.
 pub struct TrustRequest {
     pub file: TrustedFile,
-    /// One line for each part of the file that counts only with trust.
+    /// A line for each part of the file that counts only with trust.
     pub additions: Vec<String>,
     pub is_trusted: bool,
 }

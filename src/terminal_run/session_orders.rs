@@ -53,7 +53,7 @@ pub(super) async fn allow_host(handle: SessionHandle, terminal: u64, host: Strin
     (terminal, report)
 }
 
-/// The mode, and whether all that it denies has ended for certain: `None` if the mode was set before.
+/// The mode, and true if all that it denies has ended: `None` if the mode was set before.
 pub(super) type ModeSet = (String, Option<bool>);
 
 /// Returns the sender with the mode, or with why it was refused.

@@ -32,7 +32,7 @@ const OWN_SANDBOX: &[c_long] = &[libc::SYS_landlock_create_ruleset, libc::SYS_la
 pub const REPORTED_TRACING: &[c_long] =
     &[libc::SYS_ptrace, libc::SYS_process_vm_readv, libc::SYS_process_vm_writev];
 
-/// The calls with which sandboxes and containers begin, besides `clone` with flags for namespaces. Refused and reported,
+/// The calls with which sandboxes and containers begin, apart from `clone` with flags for namespaces. Refused and reported,
 /// too: one report for a program is enough. The other calls for mounts are refused without a report.
 #[rustfmt::skip]
 pub const REPORTED_NAMESPACES: &[c_long] = &[

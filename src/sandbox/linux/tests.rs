@@ -71,7 +71,7 @@ fn names() -> BTreeMap<u32, &'static str> {
     first.chain((FIRST_LATER..).zip(LATER_NAMES.split_whitespace())).collect()
 }
 
-/// One filter of each confinement.
+/// A filter of each confinement.
 fn filters() -> [(&'static str, Vec<sock_filter>); 4] {
     [
         ("read-only", syscalls::program(LIMITS, true)),
