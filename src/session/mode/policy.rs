@@ -165,11 +165,12 @@ impl Policy {
             *known
         } else {
             let (of_old, of_new) = (self.mode_ceilings(old), self.mode_ceilings(new));
-            compare::allows_more(&of_old, &of_new) || self.is_tighter_for(tools.own(), old, new)
+            let is_tighter =
+                compare::allows_more(&of_old, &of_new) || self.is_tighter_for(tools.own(), old, new);
+            self.known_tightness.insert(modes, is_tighter);
+            is_tighter
         };
-        let is_tighter_for_servers = !is_tighter && self.is_tighter_for(&tools.of_servers(), old, new);
-        self.known_tightness.insert(modes, is_tighter);
-        is_tighter || is_tighter_for_servers
+        is_tighter || self.is_tighter_for(&self.context.tools.of_servers(), old, new)
     }
 
     fn is_tighter_for(&self, tools: &[Arc<dyn Tool>], old: &SessionModeId, new: &SessionModeId) -> bool {
