@@ -2,6 +2,7 @@
 //! would cost the file system more than its content.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fs::File as StdFile;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -99,13 +100,14 @@ impl Copies {
     fn pack(&mut self, number: CopyNumber, mut content: impl Read) -> io::Result<()> {
         let open = self.open_pack.filter(|first| self.packs[first].length() < FULL_PACK);
         let first = open.unwrap_or(number);
-        if open.is_none() {
-            let file = create_private_file(&self.path(first))?;
-            self.packs.insert(first, Pack { file, written: 0, buffer: Vec::new(), copies: 0 });
-            let full = self.open_pack.replace(first);
-            self.remove_if_unused(full);
-        }
-        let Some(pack) = self.packs.get_mut(&first) else { return Ok(()) };
+        let path = self.path(first);
+        let pack = match self.packs.entry(first) {
+            Entry::Occupied(open) => open.into_mut(),
+            Entry::Vacant(place) => {
+                let file = create_private_file(&path)?;
+                place.insert(Pack { file, written: 0, buffer: Vec::new(), copies: 0 })
+            }
+        };
         let start = pack.length();
         content.read_to_end(&mut pack.buffer)?;
         if pack.buffer.len() >= BUFFER {
@@ -113,6 +115,8 @@ impl Copies {
         }
         pack.copies += 1;
         self.packed.insert(number, PackPlace { pack: first, start, length: pack.length() - start });
+        let former = self.open_pack.replace(first);
+        self.remove_if_unused(former);
         Ok(())
     }
 
