@@ -16,7 +16,7 @@ pub(super) async fn refusal(
         return Ok(None);
     }
     Ok(Some(format!(
-        "its changes in {mode} mode could not be recorded, because {reason}. `modegate store check` says more; plan mode \
+        "the program's changes in {mode} mode could not be recorded, because {reason}. `modegate store check` says more; plan mode \
          works; and `store: {{unrecorded_changes: allow}}` in config.yaml permits unrecorded changes"
     )))
 }

@@ -64,8 +64,9 @@ fn programs_whose_changes_cannot_be_recorded_change_nothing() {
     for mode in ["code", "ask"] {
         let (code, output, messages) = write(mode);
         assert_eq!((code, output.as_str()), (Some(125), ""), "{messages}");
-        let refusal =
-            format!("the program was not started: its changes in {mode} mode could not be recorded");
+        let refusal = format!(
+            "the program was not started: the program's changes in {mode} mode could not be recorded"
+        );
         assert!(messages.contains(&refusal) && messages.contains("not a database"), "{messages}");
         assert!(!place.work().join("new").exists());
     }
@@ -75,6 +76,23 @@ fn programs_whose_changes_cannot_be_recorded_change_nothing() {
         messages.contains("plan mode: nothing changed") && !messages.contains("sessions show"),
         "{messages}"
     );
+    // A mode that permits changes is refused while the program runs, too.
+    let mut running = place.modegate(&["run", "--mode", "plan", "--", "sh", "-c", "cat; echo x > new"]);
+    let mut running = running.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let started = Instant::now();
+    let refused = loop {
+        let (code, _, messages) = place.run(&["mode", "code"]);
+        if code == Some(1) && messages.contains("the mode stays as it is: the program's changes in code mode")
+        {
+            break true;
+        }
+        if started.elapsed() > PATIENCE {
+            break false;
+        }
+    };
+    drop(running.stdin.take());
+    let _ = running.wait_with_output().unwrap();
+    assert!(refused && !place.work().join("new").exists());
     let (_, _, messages) = place.run(&["store", "salvage"]);
     assert!(messages.contains("not a database; `modegate store reset` sets it aside"), "{messages}");
     let config = place.dir.path().join(".config/modegate");
