@@ -132,8 +132,7 @@ pub async fn run(
     }
     let folder =
         if job.session.is_some() { format!(" in {}", handle.cwd().display()) } else { String::new() };
-    let limit = open.limited_to.as_ref().map(|(limit, why)| format!(", limited to {limit} {why}"));
-    let limit = limit.unwrap_or_default();
+    let limit = open.mode_limit().map_or_else(String::new, |limit| format!(", {limit}"));
     let mut view = new_view(screen, &opened, &job);
     let line = format!("modegate: {}{limit}, session {id}{folder}", view.shown_mode());
     // A limited run does less than its options say, which a quiet one must tell, too.

@@ -22,6 +22,13 @@ pub struct SessionSnapshot {
     pub limited_to: Option<(String, &'static str)>,
 }
 
+impl SessionSnapshot {
+    /// Such as `limited to plan by --max-mode`. `None` if the session's mode decides alone.
+    pub fn mode_limit(&self) -> Option<String> {
+        self.limited_to.as_ref().map(|(limit, why)| format!("limited to {limit} {why}"))
+    }
+}
+
 /// The tools and limits of the present mode, and what each mode permits in this session.
 #[derive(Debug)]
 pub struct SessionOffer {

@@ -2,13 +2,12 @@
 
 use super::TerminalJob;
 use super::control::TerminalReport;
-use super::mode_limit::mode_limit;
 use crate::acp::{SessionId, SessionMode, SessionModeState};
 use crate::session::SessionSnapshot;
 use crate::text;
 
 pub(super) fn of(session: &SessionId, job: &TerminalJob<'_>, snapshot: SessionSnapshot) -> TerminalReport {
-    let limit = mode_limit(&snapshot);
+    let limit = snapshot.mode_limit();
     let SessionModeState { current_mode_id, available_modes, .. } = snapshot.modes;
     TerminalReport::State {
         session: session.to_string(),
