@@ -241,7 +241,7 @@ impl<W: Write> Run<'_, W> {
         let is_unrecorded =
             last_turn.has_unrecorded_changes || (last_turn.unrecorded.is_some() && self.may_have_changed);
         if !is_quiet {
-            let end_line = self.end_line(last_turn.changed_files.len(), is_lost);
+            let end_line = self.end_line(last_turn.changed_files.len(), is_lost, is_unrecorded);
             writeln!(self.messages, "modegate: {end_line}")?;
         }
         let ended = match (self.ended, ended) {
@@ -342,7 +342,7 @@ impl<W: Write> Run<'_, W> {
     }
 
     /// A store in memory is lost, and has no record of changed files.
-    fn end_line(&self, changed_paths: usize, is_in_memory: bool) -> String {
+    fn end_line(&self, changed_paths: usize, is_in_memory: bool, is_unrecorded: bool) -> String {
         let (part, limit) = (self.part, &self.limit);
         let refused = match self.refused {
             0 => String::new(),
@@ -356,6 +356,9 @@ impl<W: Write> Run<'_, W> {
                     "{mode} mode{limit}: {changed}{refused}; the session was stored in memory only and is lost"
                 );
             }
+            if is_unrecorded {
+                return format!("{mode} mode{limit}, session {part}: changes are not recorded{refused}");
+            }
             let rules = if refused.is_empty() {
                 String::new()
             } else {
@@ -364,7 +367,8 @@ impl<W: Write> Run<'_, W> {
             format!("{mode} mode{limit}, session {part}: nothing changed{refused}{rules}")
         } else {
             let files = text::counted(changed_paths, "path", "paths");
-            format!("{files} changed{refused}; `modegate sessions undo {part}` takes the changes back")
+            let least = if is_unrecorded { "at least " } else { "" };
+            format!("{least}{files} changed{refused}; `modegate sessions undo {part}` takes the changes back")
         }
     }
 
@@ -498,6 +502,44 @@ mod tests {
             assert_eq!(ended(&serde_json::json!({ "error": "no", "code": code })), Some(Err(failure)));
         }
         assert_eq!(ended(&serde_json::json!({})), None);
+    }
+
+    #[test]
+    fn last_line_never_says_that_nothing_changed_if_the_record_failed() {
+        let run = Run {
+            part: "abcdef",
+            limit: String::new(),
+            may_have_changed: true,
+            state: TerminalReport::State {
+                session: "s".into(),
+                program: "sh".into(),
+                folder: "/w".into(),
+                mode: "code".into(),
+                limit: None,
+                is_confirmed: true,
+                modes: Vec::new(),
+                mode_descriptions: Vec::new(),
+                is_read_only: false,
+                open_questions: 0,
+            },
+            changing: 0,
+            questions: BTreeMap::new(),
+            messages: Vec::new(),
+            ended: None,
+            late: Vec::new(),
+            group: None,
+            host_asks: false,
+            has_panel: false,
+            refused: 0,
+        };
+        for (paths, is_unrecorded, expected) in [
+            (0, false, "code mode, session abcdef: nothing changed"),
+            (0, true, "code mode, session abcdef: changes are not recorded"),
+            (1, false, "1 path changed; `modegate sessions undo abcdef` takes the changes back"),
+            (2, true, "at least 2 paths changed; `modegate sessions undo abcdef` takes the changes back"),
+        ] {
+            assert_eq!(run.end_line(paths, false, is_unrecorded), expected);
+        }
     }
 
     #[test]
