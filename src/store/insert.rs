@@ -9,6 +9,7 @@ use super::owner::StoreOwner;
 use super::sessions::StoredGrant;
 use super::sql::execute;
 use super::{ChangeReason, DenialRow, ModeChange, Row, body, checkpoint, intent, outbox, spending};
+use crate::acp::SessionId;
 use crate::chain::Link;
 use crate::event::SessionEvent;
 use crate::signing::SignedHead;
@@ -91,15 +92,6 @@ pub(super) fn insert(connection: &Connection, row: &Row, owner: &StoreOwner) -> 
                 connection,
                 "INSERT INTO events (session_id, seq, turn, kind, body, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
                 params![&*session.0, seq.cast_signed(), turn.cast_signed(), kind, body, at],
-            )?;
-            let title = match event {
-                SessionEvent::Title { title } => Some(title),
-                _ => None,
-            };
-            execute(
-                connection,
-                "UPDATE sessions SET updated_at = ?2, title = coalesce(?3, title), state = nullif(state, 'empty') WHERE id = ?1",
-                params![&*session.0, at, title],
             )
         }
         Row::ModeChange(change) => insert_mode_change(connection, change),
@@ -107,6 +99,40 @@ pub(super) fn insert(connection: &Connection, row: &Row, owner: &StoreOwner) -> 
         Row::Spent { session, day, spent } => spending::insert(connection, session, day, *spent),
         Row::Span { session, record } => outbox::insert_span(connection, session, record),
         Row::Exported { session, number } => outbox::insert_cursor(connection, session, *number),
+    }
+}
+
+/// What the events of one transaction change in a session's row. Each update of the row updates its indexes, so
+/// there is one for all of these events.
+#[derive(Debug)]
+pub(super) struct SessionUpdate<'a> {
+    pub session: &'a SessionId,
+    at: i64,
+    title: Option<&'a str>,
+}
+
+impl<'a> SessionUpdate<'a> {
+    /// Adds a row to the updates, if it is an event.
+    pub(super) fn add(updates: &mut Vec<Self>, row: &'a Row) {
+        let Row::Event { session, event, at, .. } = row else { return };
+        let title = match event {
+            SessionEvent::Title { title } => Some(&**title),
+            _ => None,
+        };
+        match updates.iter_mut().find(|update| update.session == session) {
+            Some(update) => (update.at, update.title) = (*at, title.or(update.title)),
+            None => updates.push(Self { session, at: *at, title }),
+        }
+    }
+
+    pub(super) fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
+        let Self { session, at, title } = self;
+        execute(
+            connection,
+            "UPDATE sessions SET updated_at = ?2, title = coalesce(?3, title), state = nullif(state, 'empty') \
+             WHERE id = ?1 AND (updated_at <> ?2 OR state IS NOT NULL OR ?3 IS NOT NULL)",
+            params![&*session.0, at, title],
+        )
     }
 }
 

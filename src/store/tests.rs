@@ -156,6 +156,59 @@ async fn unwritable_row_does_not_block_other_rows() {
 }
 
 #[tokio::test]
+async fn refused_mode_change_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    let store = Store::open(StoreLocation::File(path.clone()), Sync::Normal).unwrap();
+    store.post(session("stays"));
+    store.flush().await.unwrap();
+    let counts = || ["mode_texts", "chain", "mode_changes"].map(|table| count(&path, table));
+    assert!(store.record_mode_change(change("gone", 2, "plan")).await.is_err());
+    assert_eq!(counts(), [0, 0, 0]);
+    store.record_mode_change(change("stays", 2, "plan")).await.unwrap();
+    assert_eq!(counts(), [1, 1, 1]);
+}
+
+#[tokio::test]
+async fn events_of_one_transaction_update_their_sessions() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    let store = Store::open(StoreLocation::File(path.clone()), Sync::Normal).unwrap();
+    let title = |text: &str| SessionEvent::Title { title: text.into() };
+    let event =
+        |id: &str, seq, event, at| Row::Event { session: SessionId::new(id), seq, turn: 1, event, at };
+    store.post_all(vec![
+        session("a"),
+        session("b"),
+        session("without events"),
+        event("a", 0, title("first"), 5),
+        event("b", 0, title("other"), 6),
+        event("a", 1, title("last"), 7),
+        text("a", 2, "after the titles"),
+        // This one is dropped, because the session has an event of this number.
+        event("b", 0, title("dropped"), 9),
+    ]);
+    store.flush().await.unwrap();
+    let connection = Connection::open(&path).unwrap();
+    let mut rows =
+        connection.prepare("SELECT id, title, updated_at, state FROM sessions ORDER BY id").unwrap();
+    let rows: Vec<(String, Option<String>, i64, Option<String>)> = rows
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
+        .unwrap()
+        .collect::<Result<_, _>>()
+        .unwrap();
+    let expected = [
+        ("a", Some("last"), 2, None),
+        ("b", Some("other"), 6, None),
+        ("without events", None, 1, Some("empty")),
+    ];
+    let expected = expected.map(|(id, title, at, state): (_, Option<&str>, _, Option<&str>)| {
+        (id.to_owned(), title.map(str::to_owned), at, state.map(str::to_owned))
+    });
+    assert_eq!(rows, expected);
+}
+
+#[tokio::test]
 async fn every_earlier_schema_migrates_without_loss() {
     for version in 1..migrations::MIGRATIONS.len() {
         let dir = tempfile::tempdir().unwrap();

@@ -7,6 +7,7 @@ use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{mpsc, oneshot};
 
 use super::files::IdentifiedFile;
+use super::insert::SessionUpdate;
 use super::owner::StoreOwner;
 use super::reader::QueryThread;
 use super::{
@@ -113,10 +114,7 @@ pub(super) fn write(database: Option<Database>, mut queue: mpsc::UnboundedReceiv
         let Batch { changes, waiting, work, .. } = batch;
         let rows = if has_failed { RETRIED_ROWS } else { usize::MAX };
         let outcome = match &mut database {
-            Some(database) => {
-                let changes = changes.iter().map(|(change, _)| &**change);
-                commit(database, &mut retained, rows, changes)
-            }
+            Some(database) => commit(database, &mut retained, rows, &changes),
             None => Err(StoreError("it could not be opened".into())),
         };
         if let Some(Database { connection, .. }) = &database {
@@ -253,14 +251,13 @@ fn content_bytes(row: &Row) -> usize {
 /// Writes everything and empties `rows`. `limit` is the number of rows in one transaction; on error, the rows of
 /// the transactions before are written, and the others stay. A row that violates a constraint, such as one of a
 /// deleted session, is left out, so that it does not block the others.
-fn commit<'a>(
+fn commit(
     database: &mut Database,
     rows: &mut Vec<Row>,
     limit: usize,
-    changes: impl Iterator<Item = &'a ModeChange>,
+    changes: &[(Box<ModeChange>, Done)],
 ) -> Result<Vec<rusqlite::Result<()>>, StoreError> {
-    let mut changes = changes.peekable();
-    if rows.is_empty() && changes.peek().is_none() {
+    if rows.is_empty() && changes.is_empty() {
         return Ok(Vec::new());
     }
     if database.is_gone() {
@@ -268,6 +265,11 @@ fn commit<'a>(
         return Err(StoreError(FILE_GONE.into()));
     }
     let Database { connection, owner, .. } = database;
+    if let ([], [(change, _)]) = (&rows[..], changes) {
+        // The transaction is the savepoint.
+        let outcome = in_transaction(connection, |connection| insert::insert_mode_change(connection, change));
+        return Ok(vec![unless_violated(outcome)?]);
+    }
     while rows.len() > limit {
         in_transaction(connection, |connection| insert_all(connection, &rows[..limit], owner))?;
         rows.drain(..limit);
@@ -275,7 +277,8 @@ fn commit<'a>(
     let outcomes = in_transaction(connection, |connection| {
         insert_all(connection, rows, owner)?;
         changes
-            .map(|change| in_savepoint(connection, || insert::insert_mode_change(connection, change)))
+            .iter()
+            .map(|(change, _)| in_savepoint(connection, || insert::insert_mode_change(connection, change)))
             .collect()
     })?;
     rows.clear();
@@ -283,13 +286,20 @@ fn commit<'a>(
 }
 
 fn insert_all(connection: &Connection, rows: &[Row], owner: &StoreOwner) -> rusqlite::Result<()> {
+    let mut updates = Vec::new();
     for row in rows {
-        let written = in_savepoint(connection, || insert::insert(connection, row, owner))?;
-        if let Err(error) = written {
-            tracing::warn!(%error, "a row cannot be stored and is dropped");
+        let write = || insert::insert(connection, row, owner);
+        let written = match row {
+            // One statement has its whole effect or none, without a savepoint, which copies each changed page.
+            Row::Event { .. } => unless_violated(write())?,
+            _ => in_savepoint(connection, write)?,
+        };
+        match written {
+            Ok(()) => SessionUpdate::add(&mut updates, row),
+            Err(error) => tracing::warn!(%error, "a row cannot be stored and is dropped"),
         }
     }
-    Ok(())
+    updates.iter().try_for_each(|update| update.write(connection))
 }
 
 /// Commits, or rolls back on error. The library's own transactions parse their statements each time.
@@ -316,13 +326,18 @@ fn in_savepoint(
     work: impl FnOnce() -> rusqlite::Result<()>,
 ) -> rusqlite::Result<rusqlite::Result<()>> {
     sql::execute(connection, "SAVEPOINT one", [])?;
-    let outcome = match work() {
-        Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
-            sql::execute(connection, "ROLLBACK TO one", [])?;
-            Err(error)
-        }
-        written => Ok(written?),
-    };
+    let outcome = unless_violated(work())?;
+    if outcome.is_err() {
+        sql::execute(connection, "ROLLBACK TO one", [])?;
+    }
     sql::execute(connection, "RELEASE one", [])?;
     Ok(outcome)
+}
+
+/// The inner error is a constraint violation, the outer one any other.
+fn unless_violated(outcome: rusqlite::Result<()>) -> rusqlite::Result<rusqlite::Result<()>> {
+    match outcome {
+        Err(error) if error.sqlite_error_code() != Some(ErrorCode::ConstraintViolation) => Err(error),
+        outcome => Ok(outcome),
+    }
 }
