@@ -39,6 +39,7 @@ mod list;
 mod managed_session;
 mod open;
 mod registry;
+mod session_folders;
 mod session_setup;
 
 /// The error is a sentence for the user.

@@ -66,7 +66,7 @@ pub mod managed_file;
 pub mod online;
 mod places;
 pub mod policies;
-mod project;
+pub mod project;
 pub mod providers;
 pub mod servers;
 pub mod session_policy;

@@ -11,8 +11,9 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::registry::Transit;
+use super::session_folders::LoadedFolders;
 use super::session_setup::SessionSetup;
-use super::{Agent, LoadedPolicy, client_prompt, managed_session, reading, unless_cancelled};
+use super::{Agent, LoadedPolicy, client_prompt, managed_session, unless_cancelled};
 use crate::acp::{
     ForkSessionRequest, ForkSessionResponse, LoadSessionRequest, LoadSessionResponse, McpServer, Meta,
     NewSessionRequest, NewSessionResponse, ResumeSessionRequest, ResumeSessionResponse, SessionId,
@@ -33,7 +34,6 @@ use crate::session::{
 };
 use crate::store::Row;
 use crate::store::sessions::{OpenSessionError, StoredSession};
-use crate::workspace::Workspace;
 
 pub(super) const MODE_META: &str = "modegate/mode";
 
@@ -157,7 +157,8 @@ impl Agent {
         let transit = Transit::begin(&self.registry, id)?;
         let setup = async {
             let workspace = self.workspace(&stored.cwd, &stored.directories).await?;
-            self.prepare(workspace, &[], Arc::clone(&self.context.models)).await
+            let folders = self.load_folders(workspace).await?;
+            self.prepare(folders, &[], Arc::clone(&self.context.models)).await
         };
         let setup = setup.await.inspect_err(|_| self.release(id))?;
         let handle = self.start_stored(stored, setup).await?;
@@ -187,7 +188,11 @@ impl Agent {
         }
         let models = unless_cancelled(wanted.cancel, self.model_catalog()).await?;
         let stored = self.context.store.open_session(id).await.map_err(|error| self.not_open(id, &error))?;
-        let setup = unless_cancelled(wanted.cancel, self.prepare(workspace, wanted.servers, models)).await;
+        let setup = async {
+            let folders = self.load_folders(workspace).await?;
+            self.prepare(folders, wanted.servers, models).await
+        };
+        let setup = unless_cancelled(wanted.cancel, setup).await;
         let mut setup = setup.inspect_err(|_| self.release(id))?;
         setup.context.client_prompt.clone_from(&wanted.client_prompt);
         Ok((self.start_stored(stored, setup).await?, transit))
@@ -295,27 +300,19 @@ impl Agent {
         directories: &[PathBuf],
         servers: &[McpServer],
     ) -> Result<SessionSetup, AgentError> {
-        let workspace = self.workspace(cwd, directories).await?;
-        self.prepare(workspace, servers, self.model_catalog().await?).await
+        let folders = self.open_and_load_folders(cwd, directories);
+        let (folders, models) = tokio::join!(folders, self.model_catalog());
+        let folders = folders?;
+        self.prepare(folders, servers, models?).await
     }
 
     async fn prepare(
         &self,
-        workspace: Workspace,
+        folders: LoadedFolders,
         servers: &[McpServer],
         models: Arc<ModelCatalog>,
     ) -> Result<SessionSetup, AgentError> {
-        let load_setup = {
-            let (policy, tools) = (Arc::clone(&self.host.policy), self.context.tools.clone());
-            let workspace = workspace.clone();
-            move || {
-                let policy = policy(workspace.roots());
-                let tools = managed_session::limited_tools(&policy.managed, tools);
-                let tools = tools.for_session(&workspace, &policy.rules);
-                (policy, tools)
-            }
-        };
-        let (policy, (tools, missing)) = reading("the session's folder", load_setup).await?;
+        let LoadedFolders { workspace, policy, tools, missing } = folders;
         managed_session::check(&policy, &self.context.store, self.context.live).await?;
         let tools = tools.with_agents(&policy.agents).with_modes(&policy.modes);
         let (entries, mut server_notices) = server::gather(&policy.servers, servers);
@@ -377,33 +374,6 @@ impl Agent {
             own_notices,
             client_servers,
         })
-    }
-
-    async fn workspace(&self, cwd: &Path, directories: &[PathBuf]) -> Result<Workspace, AgentError> {
-        let invalid = |key: &str, message: String| {
-            let valid = if key == "cwd" {
-                json!({ "cwd": "an absolute path of a directory that exists" })
-            } else {
-                json!({ key: "absolute paths of directories that exist" })
-            };
-            Err(AgentError::invalid_params(message, valid))
-        };
-        let additional_folders = directories.iter().map(|folder| ("additionalDirectories", folder.as_path()));
-        for (key, folder) in std::iter::once(("cwd", cwd)).chain(additional_folders) {
-            if !folder.is_absolute() {
-                return invalid(key, format!("{key} is not absolute: {}", folder.display()));
-            }
-        }
-        let (folder, others) = (cwd.to_owned(), directories.to_vec());
-        match reading("the session's folder", move || Workspace::new(&folder, &others)).await? {
-            Ok(workspace) => Ok(workspace
-                .with_locks(self.context.file_locks.clone())
-                .with_own_files(self.context.own_files.clone())),
-            Err(unusable) => {
-                let key = if unusable.folder == cwd { "cwd" } else { "additionalDirectories" };
-                invalid(key, format!("{key} cannot be used: {unusable}"))
-            }
-        }
     }
 
     fn first_agent(

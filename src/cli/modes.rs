@@ -14,6 +14,7 @@ use crate::agents::AgentRegistry;
 use crate::bounded_file;
 use crate::config::environment::Environment;
 use crate::config::policies::{self, Loaded, Policies};
+use crate::config::project::Project;
 use crate::config::{self, Flags};
 use crate::external_agent::requested_call;
 use crate::headless::printable;
@@ -337,7 +338,7 @@ pub(super) fn tools(
     agents: &AgentRegistry,
 ) -> anyhow::Result<Toolset> {
     let shell = config::commands::shell(environment, &config::user_file::ShellSettings::default())?;
-    let skills = Policies::new(environment, None, false).skills(workspace.cwd()).0;
+    let skills = Policies::new(environment, None, false).skills(Project::of(workspace.cwd())).0;
     let (tools, _) = Toolset::built_in().with_shell(shell).for_session(workspace, &rules::Rules::default());
     Ok(tools.with_skills(&Arc::new(skills)).with_agents(agents))
 }

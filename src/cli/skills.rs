@@ -8,6 +8,7 @@ use clap::Subcommand;
 
 use crate::config::environment::Environment;
 use crate::config::policies::Policies;
+use crate::config::project::Project;
 use crate::config::{self, Flags};
 use crate::skill::{Skill, SkillOrigin};
 use crate::text::{counted, visible};
@@ -33,7 +34,7 @@ pub(super) fn run(
     mut errors: impl Write,
 ) -> anyhow::Result<ExitCode> {
     let cwd = config::real_working_folder(flags)?;
-    let (skills, problems) = Policies::new(environment, None, false).skills(&cwd);
+    let (skills, problems) = Policies::new(environment, None, false).skills(Project::of(&cwd));
     match action {
         SkillsCommand::List => {
             for problem in &problems {

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 
 use super::environment::Environment;
+use super::project::Project;
 use super::user_file::create_private;
-use super::{managed_file, project, skill_files, user_commands};
+use super::{managed_file, skill_files, user_commands};
 use crate::bounded_file::{self, ReadError};
 use crate::ids;
 use crate::managed_policy::ManagedLimits;
@@ -82,20 +83,18 @@ impl Policies {
     }
 
     pub fn load(&self, cwd: &Path) -> Loaded {
-        self.load_in(&[cwd.to_owned()])
+        self.load_in(&[cwd.to_owned()], Project::of(cwd))
     }
 
-    /// `folders` are those of a session, the working directory first.
-    pub fn load_in(&self, folders: &[PathBuf]) -> Loaded {
-        let cwd = folders.first().map_or_else(|| Path::new("/"), PathBuf::as_path);
+    /// `folders` are those of a session, and `project` is that of its working directory.
+    pub fn load_in(&self, folders: &[PathBuf], project: Project<'_>) -> Loaded {
         let managed = managed_file::limits_in(&[folders, &self.write].concat());
         let (layers, managed) = (managed.base_layers(), Arc::new(managed));
         let mut loaded = Loaded { layers, problems: Vec::new(), managed: Arc::clone(&managed) };
         if !self.is_fixed {
             self.add_own(&mut loaded);
-            let root = project::root(cwd);
-            for path in project_files(cwd) {
-                let text = bounded_file::read_text_below(root, &path, MAX_FILE);
+            for path in files_of(project) {
+                let text = bounded_file::read_text_below(project.root(), &path, MAX_FILE);
                 loaded.add(&path, text, LayerOwner::Project, |text| {
                     managed.user_may.trust_projects && self.is_trusted(text)
                 });
@@ -108,24 +107,24 @@ impl Policies {
         loaded
     }
 
-    pub fn commands(&self, cwd: &Path) -> (Vec<UserCommand>, Vec<String>) {
+    pub fn commands(&self, project: Project<'_>) -> (Vec<UserCommand>, Vec<String>) {
         if self.is_fixed {
             (Vec::new(), Vec::new())
         } else {
-            user_commands::load(self.folder.as_deref(), cwd)
+            user_commands::load(self.folder.as_deref(), project)
         }
     }
 
-    pub fn skills(&self, cwd: &Path) -> (Skills, Vec<String>) {
+    pub fn skills(&self, project: Project<'_>) -> (Skills, Vec<String>) {
         if self.is_fixed {
             (Skills::default(), Vec::new())
         } else {
-            skill_files::load(self.folder.as_deref(), self.home.as_deref(), cwd)
+            skill_files::load(self.folder.as_deref(), self.home.as_deref(), project)
         }
     }
 
-    pub fn project_notice(&self, cwd: &Path) -> Option<String> {
-        let problems = if self.is_fixed { Vec::new() } else { project::problems(cwd) };
+    pub fn project_notice(&self, project: Project<'_>) -> Option<String> {
+        let problems = if self.is_fixed { Vec::new() } else { project.problems() };
         (!problems.is_empty()).then(|| format!("Files that are not used:\n{}", problems.join("\n")))
     }
 
@@ -250,7 +249,11 @@ impl Loaded {
 
 /// Returns the files from the repository's root down to the working directory.
 pub fn project_files(cwd: &Path) -> Vec<PathBuf> {
-    let mut files: Vec<PathBuf> = project::folders(cwd).iter().map(|folder| folder.join(PROJECT)).collect();
+    files_of(Project::of(cwd))
+}
+
+fn files_of(project: Project<'_>) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = project.folders().map(|folder| folder.join(PROJECT)).collect();
     files.retain(|path| path.symlink_metadata().is_ok());
     files.reverse();
     files

@@ -7,6 +7,7 @@ use anyhow::bail;
 
 use super::environment::{self, Environment};
 use super::policies::{Loaded, Policies};
+use super::project::Project;
 use super::user_file::ShellSettings;
 use super::{Flags, commands, managed_file, servers};
 use crate::agent::{LoadedPolicy, PolicyOf};
@@ -38,9 +39,10 @@ pub(super) fn policy_of(
 
 fn load_policy(policies: &Policies, folders: &[PathBuf], programs: &Programs) -> LoadedPolicy {
     let cwd = folders.first().map_or_else(|| Path::new("/"), PathBuf::as_path);
-    let Loaded { layers, problems, managed } = policies.load_in(folders);
-    let (commands, mut broken_commands) = policies.commands(cwd);
-    let (skills, broken_skills) = policies.skills(cwd);
+    let project = Project::of(cwd);
+    let Loaded { layers, problems, managed } = policies.load_in(folders, project);
+    let (commands, mut broken_commands) = policies.commands(project);
+    let (skills, broken_skills) = policies.skills(project);
     let (taken, commands): (Vec<_>, Vec<_>) =
         commands.into_iter().partition(|command| is_reserved_name(&command.name, &layers.modes));
     broken_commands
@@ -54,7 +56,7 @@ fn load_policy(policies: &Policies, folders: &[PathBuf], programs: &Programs) ->
     if !broken_skills.is_empty() {
         notices.push(format!("Skills that cannot be used:\n{}", broken_skills.join("\n")));
     }
-    notices.extend(policies.project_notice(cwd));
+    notices.extend(policies.project_notice(project));
     let agents = layers.agents.filled(servers::filled_external_agent_now);
     let agents = managed.limit_agents(&agents, &|program| programs.find(program, folders));
     LoadedPolicy {

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use super::project;
+use super::project::Project;
 use crate::bounded_file;
 use crate::platform::files::real_path;
 use crate::skill::{FILE, Skill, SkillOrigin, Skills};
@@ -23,16 +23,14 @@ const MAX_FILE: u64 = 64 * 1024;
 
 /// For equal names, the user's skill precedes a project's. Security: models choose skills on their own, so a
 /// cloned repository must not replace the user's instructions. The nearest folder of a project counts first.
-pub(super) fn load(own: Option<&Path>, home: Option<&Path>, cwd: &Path) -> (Skills, Vec<String>) {
+pub(super) fn load(own: Option<&Path>, home: Option<&Path>, project: Project<'_>) -> (Skills, Vec<String>) {
     let mut found_skills = FoundSkills::default();
     let of_user = own.map(|own| own.join(OWN)).into_iter();
     for folder in of_user.chain(home.into_iter().flat_map(|home| IN_HOME.map(|name| home.join(name)))) {
         found_skills.load_folder(&folder, None);
     }
-    let folders = project::folders(cwd);
-    let root = project::root(cwd);
-    for folder in folders.iter().flat_map(|folder| IN_PROJECT.map(|name| folder.join(name))) {
-        found_skills.load_folder(&folder, Some(root));
+    for folder in project.folders().flat_map(|folder| IN_PROJECT.map(|name| folder.join(name))) {
+        found_skills.load_folder(&folder, Some(project.root()));
     }
     if found_skills.left_out > 0 {
         found_skills
@@ -146,7 +144,8 @@ mod tests {
 
         fn load(&self) -> (Vec<(String, String, SkillOrigin)>, Vec<String>) {
             let own = self.home.join(".config/modegate");
-            let (skills, problems) = load(Some(&own), Some(&self.home), &self.project.join("inner"));
+            let (skills, problems) =
+                load(Some(&own), Some(&self.home), Project::of(&self.project.join("inner")));
             let skills = skills.iter().map(|it| (it.name.clone(), it.body.clone(), it.origin)).collect();
             (skills, problems)
         }
@@ -209,7 +208,7 @@ mod tests {
     fn home_as_project_lists_each_skill_once() {
         let place = Place::new();
         write(&place.home.join(".claude/skills"), "a", "mine");
-        let (skills, problems) = load(None, Some(&place.home), &place.home);
+        let (skills, problems) = load(None, Some(&place.home), Project::of(&place.home));
         let skills: Vec<_> = skills.iter().map(|it| it.origin).collect();
         assert_eq!((skills, problems), (vec![SkillOrigin::User], Vec::new()));
     }

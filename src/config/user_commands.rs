@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::project;
+use super::project::Project;
 use crate::bounded_file;
 use crate::session::UserCommand;
 
@@ -15,9 +15,8 @@ const MAX_FILES: usize = 200;
 const MAX_FILE: u64 = 64 * 1024;
 
 /// Sorted by name. For equal names, the nearest project folder counts first, and the user's own last.
-pub(super) fn load(own: Option<&Path>, cwd: &Path) -> (Vec<UserCommand>, Vec<String>) {
-    let root = project::root(cwd);
-    let in_project = project::folders(cwd).into_iter().map(|it| (it.join(PROJECT), Some(root)));
+pub(super) fn load(own: Option<&Path>, project: Project<'_>) -> (Vec<UserCommand>, Vec<String>) {
+    let in_project = project.folders().map(|it| (it.join(PROJECT), Some(project.root())));
     let folders: Vec<(PathBuf, Option<&Path>)> =
         in_project.chain(own.map(|own| (own.join(FOLDER), None))).collect();
     let (mut commands, mut problems) = (Vec::<UserCommand>::new(), Vec::new());
@@ -82,7 +81,7 @@ mod tests {
                 std::fs::write(folder.join(name).with_extension("md"), text).unwrap();
             }
         }
-        let (commands, problems) = load(Some(&own), &inner);
+        let (commands, problems) = load(Some(&own), Project::of(&inner));
         let found: Vec<_> =
             commands.iter().map(|command| (command.name.as_str(), command.prompt(""))).collect();
         let expected = [

@@ -133,7 +133,7 @@ impl<'a> SandboxPaths<'a> {
         Self { user, roots, real: Real::of(user), repositories: Vec::new() }
     }
 
-    pub fn roots(&self) -> &[PathBuf] {
+    pub fn roots(&self) -> &'a [PathBuf] {
         self.roots
     }
 
@@ -201,6 +201,16 @@ impl<'a> SandboxPaths<'a> {
             places.extend(folders.iter().filter(|place| !real.is_too_wide(place)).cloned());
         }
         real.existing(places)
+    }
+
+    /// Modegate's own files, as they were named, and their real paths.
+    pub fn own_files(&mut self) -> Vec<PathBuf> {
+        self.real.names_of(&self.user.own)
+    }
+
+    /// Those of [`User::private`], as they were named, and their real paths.
+    pub fn private_files(&mut self) -> Vec<PathBuf> {
+        self.real.names_of(&self.user.private)
     }
 
     /// The git folders of the session's repositories that lie outside of its folders.
@@ -348,6 +358,14 @@ impl Real {
             Some(existing) => Some(existing),
             None => Some(self.path_to_be(place.parent()?)?.join(place.file_name()?)),
         }
+    }
+
+    fn names_of(&mut self, paths: &[PathBuf]) -> Vec<PathBuf> {
+        let names = paths.iter().flat_map(|path| {
+            let real = self.path_to_be(path);
+            [path.clone(), real.unwrap_or_else(|| path.clone())]
+        });
+        names.collect()
     }
 
     /// Real paths, so that later changes of links have no effect.

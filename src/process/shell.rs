@@ -18,7 +18,6 @@ use super::sandbox_paths::{SandboxPaths, User, outermost};
 use super::state_folders;
 use super::trial::BrokerTrial;
 use super::{Command, Process, Processes, Streams, TerminalAccess};
-use crate::platform::files::real_place;
 use crate::sandbox::denied_reads::{DeniedReads, patterns_of};
 use crate::sandbox::host::AllowedHosts;
 use crate::sandbox::{BrokerPolicy, Brokered, Confinement, Egress, Support};
@@ -147,8 +146,8 @@ impl Shell {
     }
 
     /// The store contains what rules deny, and a command should not read it in the session's folders either.
-    fn denied_reads(&self, roots: &[PathBuf]) -> Option<DeniedReads> {
-        let private = names_of(&self.0.user.private);
+    fn denied_reads(&self, paths: &mut SandboxPaths<'_>) -> Option<DeniedReads> {
+        let (private, roots) = (paths.private_files(), paths.roots());
         let is_inside = roots.iter().any(|root| contains_any(root, &private));
         let mut patterns = self.0.denied_reads.clone();
         if is_inside || !patterns.is_empty() {
@@ -183,15 +182,15 @@ impl Shell {
         besides: &[PathBuf],
         build: Option<BuildFolder>,
     ) -> Option<CommandSandbox> {
-        let denies_reads = self.denied_reads(paths.roots()).is_some();
+        let denies_reads = self.denied_reads(paths).is_some();
         let is_supported = self.0.support.read_only() && (!denies_reads || self.0.support.broker());
         let readable = paths.readable_own().filter(|_| is_supported)?;
         let (shell, roots, besides) = (self.clone(), paths.roots().to_vec(), besides.to_vec());
         Some(CommandSandbox::new(CommandKind::ReadOnly, move || {
-            let system = SandboxPaths::of_system(&shell.0.user, &roots).readable_system(&besides);
-            let read = outermost(readable.iter().cloned().chain(system));
+            let mut paths = SandboxPaths::of_system(&shell.0.user, &roots);
+            let read = outermost(readable.iter().cloned().chain(paths.readable_system(&besides)));
             let build = build.as_ref().and_then(BuildFolder::path);
-            Confinement::ReadOnly { read, build, denied: shell.denied_reads(&roots) }
+            Confinement::ReadOnly { read, build, denied: shell.denied_reads(&mut paths) }
         }))
     }
 
@@ -208,8 +207,7 @@ impl Shell {
 
     /// Returns true if commands could change Modegate's own files. Landlock cannot exclude them, so the broker does.
     fn writes_own(&self, paths: &mut SandboxPaths<'_>) -> bool {
-        let system = SandboxPaths::of_system(&self.0.user, &[]).writable_system();
-        let own_files = names_of(&self.0.user.own);
+        let (own_files, system) = (paths.own_files(), paths.writable_system());
         paths.writable_own().iter().chain(&system).any(|place| contains_any(place, &own_files))
     }
 
@@ -226,12 +224,13 @@ impl Shell {
     fn brokered_in(&self, paths: &mut SandboxPaths<'_>) -> CommandSandbox {
         let (shell, own, roots) = (self.clone(), paths.writable_own(), paths.roots().to_vec());
         CommandSandbox::new(CommandKind::Other, move || {
-            let system = SandboxPaths::of_system(&shell.0.user, &[]).writable_system();
+            let mut paths = SandboxPaths::of_system(&shell.0.user, &roots);
+            let system = paths.writable_system();
             let others =
                 own.iter().cloned().chain(system).filter(|path| path.is_dir() && !roots.contains(path));
-            let (others, denied) = (outermost(others), shell.denied_reads(&roots));
+            let (others, denied) = (outermost(others), shell.denied_reads(&mut paths));
             // A folder that the command writes itself can contain a root, and then it could read there, too.
-            let own_files = names_of(&shell.0.user.own);
+            let own_files = paths.own_files();
             let (write, caches): (Vec<_>, Vec<_>) =
                 others.into_iter().partition(|folder| denied.is_none() && !contains_any(folder, &own_files));
             let broker = Brokered {
@@ -340,7 +339,7 @@ impl Shell {
             hosts: network.hosts,
             egress: network.first,
             sockets: network.sockets,
-            denied: self.denied_reads(folders.roots),
+            denied: self.denied_reads(&mut SandboxPaths::of_system(&self.0.user, folders.roots)),
         };
         Ok(CommandSandbox::of(Confinement::Brokered { write, broker }))
     }
@@ -425,11 +424,6 @@ impl Shell {
             terminal: TerminalAccess::None,
         }
     }
-}
-
-/// Paths as they were named, and their real paths.
-fn names_of(paths: &[PathBuf]) -> Vec<PathBuf> {
-    paths.iter().flat_map(|path| [path.clone(), real_place(path)]).collect()
 }
 
 fn contains_any(folder: &Path, files: &[PathBuf]) -> bool {
