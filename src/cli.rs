@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::environment::Environment;
 use crate::config::{Config, Flags};
 use crate::headless::{HeadlessPrompt, ProgressTerminal};
+use crate::platform::AsDescriptor;
 use limit_flags::LimitFlags;
 pub use manual::VARIABLES;
 use piped::Piped;
@@ -322,8 +323,8 @@ pub async fn run<I, O, E>(
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode>
 where
-    I: Read + Send + 'static,
-    O: Write + Send + 'static,
+    I: Read + AsDescriptor + Send + 'static,
+    O: Write + AsDescriptor + Send + 'static,
     E: Write,
 {
     let CliStreams { input, input_kind, mut output, mut errors } = streams;
@@ -401,7 +402,11 @@ async fn prompt_or_serve(
     mut cli: Cli,
     flags: Flags,
     environment: Environment,
-    streams: CliStreams<impl Read + Send + 'static, impl Write + Send + 'static, impl Write>,
+    streams: CliStreams<
+        impl Read + AsDescriptor + Send + 'static,
+        impl Write + AsDescriptor + Send + 'static,
+        impl Write,
+    >,
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode> {
     let CliStreams { input, input_kind, mut output, mut errors } = streams;

@@ -9,6 +9,8 @@ use libc::sock_filter;
 use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{self, Pid, Signal};
 use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 /// Returns the error of a call that returned -1.
 pub(crate) fn checked<Number: PartialEq + From<i8>>(result: Number) -> io::Result<Number> {
@@ -343,4 +345,10 @@ pub fn listen(program: &[sock_filter]) -> io::Result<OwnedFd> {
     let fd = i32::try_from(fd).map_err(|_| io::ErrorKind::InvalidData)?;
     // SAFETY: the result is a new descriptor without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Tells tasks when the descriptor is ready. Needs a runtime. Fails for files.
+pub fn watch(descriptor: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an owned descriptor stays open, and stays the same, until it is dropped.
+    unsafe { AsyncFd::register_with_interest(descriptor, interest) }.map_err(io::Error::from)
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use modegate::cli::{self, Cli, CliStart, CliStreams, InputKind, UsageError};
 use modegate::config::environment::{self, Environment};
 use modegate::headless::ProgressTerminal;
-use modegate::platform::{self, files};
+use modegate::platform::{self, AsDescriptor, files};
 use modegate::process;
 use modegate::telemetry::{self, LevelFilter};
 use tokio_util::sync::CancellationToken;
@@ -21,6 +21,20 @@ impl Write for Stdout {
 
     fn flush(&mut self) -> io::Result<()> {
         self.0.flush().map_err(of_output)
+    }
+}
+
+#[cfg(unix)]
+impl AsDescriptor for Stdout {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(windows)]
+impl AsDescriptor for Stdout {
+    fn as_handle(&self) -> std::os::windows::io::BorrowedHandle<'_> {
+        self.0.as_handle()
     }
 }
 

@@ -13,7 +13,7 @@ mod unix;
 #[cfg(windows)]
 mod windows;
 
-pub use system::{stop_requested, terminal_width};
+pub use system::{AsDescriptor, stop_requested, terminal_width};
 #[cfg(unix)]
 use unix as system;
 #[cfg(windows)]

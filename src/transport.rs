@@ -1,7 +1,10 @@
-//! Converts bytes to lines and back on two threads, so that pipes, sockets, terminals and files work.
+//! Converts bytes to lines and back.
 //!
-//! The reader's channel is bounded, so a flooding client blocks in its own pipe. The writer writes all queued
-//! lines together: a burst costs one system call, and a single line is not delayed.
+//! On Linux, pipes and sockets are read and written by tasks, because a hand-over between threads takes longer than
+//! the rest of a short request. Files, terminals and other systems have a thread for each direction.
+//!
+//! The channel of lines that were read is bounded, so a flooding client blocks in its own pipe. All queued lines
+//! are written together: a burst costs one system call, and a single line is not delayed.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::thread;
@@ -10,6 +13,12 @@ use tokio::sync::{mpsc, oneshot};
 
 pub use crate::json_rpc::line::Line;
 use crate::json_rpc::line::PartialLine;
+use crate::platform::AsDescriptor;
+#[cfg(target_os = "linux")]
+use nonblocking::NonblockingStream;
+
+#[cfg(target_os = "linux")]
+mod nonblocking;
 
 pub const MAX_LINE: usize = 64 * 1024 * 1024;
 
@@ -33,24 +42,111 @@ pub struct Transport {
 }
 
 impl Transport {
+    /// Needs a runtime. What `input` has buffered is read first.
     pub fn start(
-        input: impl Read + Send + 'static,
-        output: impl Write + Send + 'static,
+        input: BufReader<impl Read + AsDescriptor + Send + 'static>,
+        output: impl Write + AsDescriptor + Send + 'static,
     ) -> std::io::Result<Self> {
         let (lines_tx, incoming) = mpsc::channel(INCOMING);
         let (outgoing, lines_rx) = mpsc::channel(OUTGOING);
         let (flushed_tx, flushed) = oneshot::channel();
-        thread::Builder::new().name("reader".into()).spawn(move || read_lines(input, &lines_tx))?;
-        thread::Builder::new().name("writer".into()).spawn(move || {
-            write_lines(output, lines_rx);
-            let _ = flushed_tx.send(());
-        })?;
+        start_reading(input, lines_tx)?;
+        start_writing(output, lines_rx, flushed_tx)?;
         Ok(Self { incoming, outgoing, flushed })
     }
 }
 
-fn read_lines(input: impl Read, lines: &mpsc::Sender<Line>) {
-    let mut input = BufReader::with_capacity(BATCH, input);
+fn start_reading(
+    input: BufReader<impl Read + AsDescriptor + Send + 'static>,
+    lines: mpsc::Sender<Line>,
+) -> std::io::Result<()> {
+    #[cfg(target_os = "linux")]
+    if let Some(stream) = NonblockingStream::reading(input.get_ref()) {
+        let first = input.buffer().to_vec();
+        tokio::spawn(read_when_ready(stream, first, lines));
+        return Ok(());
+    }
+    thread::Builder::new().name("reader".into()).spawn(move || read_lines(input, &lines)).map(drop)
+}
+
+fn start_writing(
+    output: impl Write + AsDescriptor + Send + 'static,
+    lines: mpsc::Receiver<String>,
+    flushed: oneshot::Sender<()>,
+) -> std::io::Result<()> {
+    #[cfg(target_os = "linux")]
+    if let Some(stream) = NonblockingStream::writing(&output) {
+        tokio::spawn(async move {
+            write_when_ready(stream, lines).await;
+            let _ = flushed.send(());
+        });
+        return Ok(());
+    }
+    let write = move || {
+        write_lines(output, lines);
+        let _ = flushed.send(());
+    };
+    thread::Builder::new().name("writer".into()).spawn(write).map(drop)
+}
+
+#[cfg(target_os = "linux")]
+async fn read_when_ready(stream: NonblockingStream, first: Vec<u8>, lines: mpsc::Sender<Line>) {
+    let mut partial = PartialLine::new(MAX_LINE);
+    let mut buffer = first;
+    let mut length = buffer.len();
+    buffer.resize(BATCH, 0);
+    loop {
+        let mut chunk = &buffer[..length];
+        while !chunk.is_empty() {
+            let (taken, line) = partial.take(chunk);
+            chunk = &chunk[taken..];
+            if let Some(line) = line
+                && lines.send(line).await.is_err()
+            {
+                return;
+            }
+        }
+        length = match stream.read(&mut buffer).await {
+            Ok(length) => length,
+            Err(error) => {
+                tracing::warn!(%error, "reading the input failed");
+                return;
+            }
+        };
+        if length == 0 {
+            // A last line without a newline counts.
+            if !partial.is_empty() {
+                let _ = lines.send(partial.finish()).await;
+            }
+            return;
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+async fn write_when_ready(stream: NonblockingStream, mut lines: mpsc::Receiver<String>) {
+    let mut batch = String::new();
+    while let Some(line) = lines.recv().await {
+        batch.push_str(&line);
+        gather(&mut batch, &mut lines);
+        if let Err(error) = stream.write_all(batch.as_bytes()).await {
+            tracing::debug!(%error, "the output is gone");
+            return;
+        }
+        batch.clear();
+        batch.shrink_to(2 * BATCH);
+    }
+}
+
+/// Adds the lines that wait.
+fn gather(batch: &mut String, lines: &mut mpsc::Receiver<String>) {
+    while batch.len() < BATCH {
+        let Ok(line) = lines.try_recv() else { break };
+        batch.push_str(&line);
+    }
+}
+
+fn read_lines(mut input: impl BufRead, lines: &mpsc::Sender<Line>) {
     loop {
         match read_line(&mut input) {
             Ok(Some(line)) => {
@@ -91,10 +187,7 @@ fn write_lines(mut output: impl Write, mut lines: mpsc::Receiver<String>) {
     let mut batch = String::new();
     while let Some(line) = lines.blocking_recv() {
         batch.push_str(&line);
-        while batch.len() < BATCH {
-            let Ok(line) = lines.try_recv() else { break };
-            batch.push_str(&line);
-        }
+        gather(&mut batch, &mut lines);
         if let Err(error) = output.write_all(batch.as_bytes()).and_then(|()| output.flush()) {
             tracing::debug!(%error, "the output is gone");
             return;

@@ -1,6 +1,6 @@
 //! Implements `modegate replay`.
 
-use std::io::{Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Cli, CliStreams, InputKind, usage_error};
 use crate::config;
 use crate::config::environment::Environment;
+use crate::platform::AsDescriptor;
 use crate::platform::files::real_path;
 use crate::transcript::launch_options::LaunchOptions;
 use crate::transcript::player::{AgentPlayer, PlayerOutput};
@@ -46,8 +47,8 @@ pub(super) async fn run<I, O, E>(
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode>
 where
-    I: Read + Send + 'static,
-    O: Write + Send + 'static,
+    I: Read + AsDescriptor + Send + 'static,
+    O: Write + AsDescriptor + Send + 'static,
     E: Write,
 {
     if arguments.as_agent {
@@ -98,8 +99,8 @@ async fn play_agent<I, O, E>(
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode>
 where
-    I: Read + Send + 'static,
-    O: Write + Send + 'static,
+    I: Read + AsDescriptor + Send + 'static,
+    O: Write + AsDescriptor + Send + 'static,
     E: Write,
 {
     let CliStreams { input, input_kind, output, mut errors } = streams;
@@ -124,7 +125,7 @@ where
     let text = replay::text_of(&arguments.path)?;
     let mut player = AgentPlayer::new(&text).map_err(|error| anyhow!("{path}: {error}"))?;
     let Transport { mut incoming, outgoing, flushed } =
-        Transport::start(input, output).context("starting the transport")?;
+        Transport::start(BufReader::new(input), output).context("starting the transport")?;
     let mut outputs = player.start();
     'lines: loop {
         for output in outputs {

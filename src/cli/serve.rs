@@ -1,6 +1,6 @@
 //! Serves a client on the standard streams: an editor, or one that is played from a file.
 
-use std::io::{Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use crate::client;
 use crate::config::{Config, Runtime};
 use crate::ids::Source;
 use crate::otlp::Telemetry;
+use crate::platform::AsDescriptor;
 use crate::rpc::{self, RpcServer};
 use crate::store::retention;
 use crate::transcript::{lockstep, recorder};
@@ -28,14 +29,14 @@ pub(super) struct ServeFlags {
 pub(super) async fn run<I, O>(
     cli: &Cli,
     config: Config,
-    input: I,
+    input: BufReader<I>,
     input_kind: InputKind,
     output: O,
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode>
 where
-    I: Read + Send + 'static,
-    O: Write + Send + 'static,
+    I: Read + AsDescriptor + Send + 'static,
+    O: Write + AsDescriptor + Send + 'static,
 {
     let (client, end) = client::channel();
     let mut transport = Transport::start(input, output).context("starting the transport")?;
@@ -56,7 +57,9 @@ where
         transport = lockstep::start(transport, determinism);
     }
     let agent = Arc::new(Agent::new(context, host, client.clone(), first));
-    rpc::serve(RpcServer { transport, agent, client, outgoing: end }, grace, stop).await;
+    let server = RpcServer { transport, agent, client, outgoing: end };
+    // A task: the runtime wakes the future that it runs on its thread by a system call.
+    tokio::spawn(rpc::serve(server, grace, stop)).await.context("serving the client")?;
     finish(telemetry).await;
     Ok(ExitCode::SUCCESS)
 }

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::future::pending;
 use std::io;
+pub use std::os::windows::io::AsHandle as AsDescriptor;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -247,3 +247,38 @@ fn unread_log_does_not_block_requests() {
     assert_eq!(agent.answer()["id"], "last");
     agent.end();
 }
+
+/// With `--mode`, the start of the input decides whether it is a prompt, and what was read for this still counts.
+#[test]
+fn input_that_is_there_at_the_start_is_read_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let request = |id: u64, method: &str, params: Value| {
+        format!("{}\n", json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))
+    };
+    let client = json!({ "name": "x".repeat(100_000), "version": "1" });
+    let new = json!({ "cwd": dir.path(), "mcpServers": [] });
+    let input = request(1, "initialize", json!({ "protocolVersion": 1, "clientInfo": client }))
+        + &(2..20).map(|id| request(id, "session/new", new.clone())).collect::<String>();
+    for arguments in [&["--mode", "plan"][..], &[]] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_modegate"))
+            .args(["--store", "memory", "--model", "offline"])
+            .args(arguments)
+            .env_clear()
+            .env("HOME", dir.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let answers = String::from_utf8(output.stdout).unwrap();
+        let mut ids: Vec<u64> = answers
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap())
+            .filter(|answer| answer["result"].is_object())
+            .filter_map(|answer| answer["id"].as_u64())
+            .collect();
+        ids.sort_unstable();
+        assert_eq!(ids, (1..20).collect::<Vec<_>>(), "{arguments:?}: {answers}");
+    }
+}

@@ -224,7 +224,7 @@ const LAYERS: [(&str, &[&str]); 92] = [
     ("tool", TOOL),
     ("conversation/content", &["acp"]),
     ("transcript", &["bounded_file", "transport"]),
-    ("transport", &["json_rpc"]),
+    ("transport", &["json_rpc", "kernel", "platform"]),
     (
         "workspace",
         &[
@@ -803,7 +803,15 @@ const LIBRARIES: [(&str, &[&str]); 44] = [
     ("libc", &["kernel", "sandbox", "supervisor/broker"]),
     (
         "rustix",
-        &["kernel", "platform/unix", "process", "sandbox/linux/own_network", "supervisor", "terminal_host"],
+        &[
+            "kernel",
+            "platform/unix",
+            "process",
+            "sandbox/linux/own_network",
+            "supervisor",
+            "terminal_host",
+            "transport/nonblocking",
+        ],
     ),
     ("bytes", &["http", "model/remote"]),
     ("cap_std", &["bounded_file", "folder_removal", "platform", "process/hard_links", "workspace"]),
