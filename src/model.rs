@@ -36,6 +36,7 @@ pub mod wire;
 pub mod written_call;
 
 pub use trace::TraceContext;
+pub use wire::encoded_history::EncodedHistory;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
@@ -216,6 +217,8 @@ pub struct ModelRequest {
     pub messages: Vec<Arc<Message>>,
     /// Trace context of the prompt of the turn.
     pub trace: Option<Arc<TraceContext>>,
+    /// Shared by the requests of a session.
+    pub encoded: Arc<EncodedHistory>,
 }
 
 impl ModelRequest {

@@ -25,6 +25,7 @@ pub async fn attempt(model: &dyn Model, id: ModelId) -> Result<(), ModelError> {
         allowed: None,
         messages: vec![Arc::new(question)],
         trace: None,
+        encoded: Arc::default(),
     });
     let first = async {
         while let Some(event) = reply.next().await {

@@ -16,6 +16,7 @@ use crate::text::shorten;
 
 pub mod anthropic;
 pub mod chat;
+pub mod encoded_history;
 pub mod framing;
 pub mod gemini;
 mod lenient;

@@ -160,6 +160,7 @@ fn encode_requests(iterations: u64) {
         lasting_tools: 0,
         allowed: None,
         trace: None,
+        encoded: Arc::default(),
         messages: history().messages(),
     };
     let (name, facts) = ("claude-sonnet-4-5", facts_of("claude-sonnet-4-5"));

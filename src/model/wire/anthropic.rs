@@ -3,15 +3,17 @@
 //! the previous request marked one of these.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use secrecy::SecretString;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::{Ask, Decode, SIGNATURE, Wire, as_object, blocks, call_id, to_bytes};
+use super::encoded_history::{Format, with_messages};
+use super::{Ask, Decode, SIGNATURE, Wire, as_object, blocks, call_id};
 use crate::model::known::Thinking;
-use crate::model::{Block, Effort, ModelRequest, Role};
+use crate::model::{Block, Effort, Message, ModelRequest, Role};
 
 mod decode;
 
@@ -57,13 +59,11 @@ impl Wire for Anthropic {
         &[BETA_HEADER, BINDING, ADAPTIVE, SIGNATURE]
     }
 
-    fn body(&self, ask: &Ask<'_>) -> Vec<u8> {
+    fn body<'a>(&self, ask: &Ask<'a>) -> Vec<u8> {
         let request = ask.request;
         let max_tokens = ask.facts.output.min(MAX_TOKENS);
         let effort = ask.effort();
-        let mut messages = messages(ask);
-        mark(&mut messages);
-        to_bytes(&AnthropicBody {
+        let body = AnthropicBody {
             model: ask.name,
             max_tokens,
             stream: true,
@@ -77,8 +77,18 @@ impl Wire for Anthropic {
                         && ask.may_send(ADAPTIVE)
                 })
                 .map(|effort| OutputConfig { effort: effort.as_str() }),
-            messages,
-        })
+            messages: [],
+        };
+        let last = request.messages.last();
+        let elements = |messages: &'a [Arc<Message>]| {
+            let mut elements = elements(ask, messages);
+            // Only the part at the end has the last message.
+            if messages.last().zip(last).is_some_and(|(one, other)| std::ptr::eq(one, other)) {
+                mark(&mut elements);
+            }
+            elements
+        };
+        with_messages(ask, &body, &Format { name: "anthropic", open_replies: MARKED - 1, elements })
     }
 
     fn decoder(&self) -> Box<dyn Decode> {
@@ -98,7 +108,8 @@ struct AnthropicBody<'a> {
     thinking: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     output_config: Option<OutputConfig>,
-    messages: Vec<AnthropicMessage<'a>>,
+    /// See [`with_messages`].
+    messages: [(); 0],
 }
 
 #[derive(Serialize)]
@@ -205,9 +216,9 @@ fn thinking(ask: &Ask<'_>, max_tokens: u64) -> Option<Value> {
     }
 }
 
-fn messages<'a>(ask: &Ask<'a>) -> Vec<AnthropicMessage<'a>> {
-    let mut messages: Vec<AnthropicMessage<'a>> = Vec::with_capacity(ask.request.messages.len());
-    for message in &ask.request.messages {
+fn elements<'a>(ask: &Ask<'a>, messages: &'a [Arc<Message>]) -> Vec<AnthropicMessage<'a>> {
+    let mut elements: Vec<AnthropicMessage<'a>> = Vec::with_capacity(messages.len());
+    for message in messages {
         let role = match message.role {
             Role::User => "user",
             Role::Assistant => "assistant",
@@ -230,13 +241,13 @@ fn messages<'a>(ask: &Ask<'a>) -> Vec<AnthropicMessage<'a>> {
                 parts.pop();
             }
         }
-        match messages.last_mut() {
+        match elements.last_mut() {
             _ if parts.is_empty() => {}
             Some(last) if last.role == role => last.content.append(&mut parts),
-            _ => messages.push(AnthropicMessage { role, content: parts }),
+            _ => elements.push(AnthropicMessage { role, content: parts }),
         }
     }
-    messages
+    elements
 }
 
 /// A thought goes back only with its signature.

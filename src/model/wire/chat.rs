@@ -10,8 +10,9 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::encoded_history::{Format, with_messages};
 use super::text_messages::{AssistantMessage, TextMessage, ToolCall, text_messages};
-use super::{Ask, Decode, Wire, joined, thought_tags, to_bytes};
+use super::{Ask, Decode, Wire, joined, thought_tags};
 use crate::model::provider_error::NEEDS_THOUGHTS;
 use crate::model::{Effort, ToolOffer};
 
@@ -53,7 +54,7 @@ impl Wire for Chat {
         let has_tools = !request.tools.is_empty();
         let choice =
             request.allowed.as_ref().filter(|_| ask.is_official && has_tools && ask.may_send("tool_choice"));
-        to_bytes(&ChatBody {
+        let body = ChatBody {
             model: ask.name,
             stream: true,
             stream_options: ask.may_send("stream_options").then_some(StreamOptions { include_usage: true }),
@@ -62,10 +63,12 @@ impl Wire for Chat {
                 .then_some(&*request.session.0),
             tools: request.tools.iter().map(ChatTool::from).collect(),
             tool_choice: choice.map(|names| allowed_tools(names)),
-            messages: std::iter::once(ChatMessage::System { content: &request.system })
-                .chain(text_messages(ask).into_iter().map(|message| input_message(message, ask)))
-                .collect(),
-        })
+            messages: [ChatMessage::System { content: &request.system }],
+        };
+        let elements = |messages| {
+            text_messages(ask, messages).into_iter().map(|message| input_message(message, ask)).collect()
+        };
+        with_messages(ask, &body, &Format { name: "chat", open_replies: 0, elements })
     }
 
     fn decoder(&self) -> Box<dyn Decode> {
@@ -99,7 +102,7 @@ struct ChatBody<'a> {
     tools: Vec<ChatTool<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_choice: Option<Value>,
-    messages: Vec<ChatMessage<'a>>,
+    messages: [ChatMessage<'a>; 1],
 }
 
 #[derive(Serialize)]

@@ -5,14 +5,16 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::encoded_history::{Format, with_messages};
 use super::lenient::{is_blank, number, or_default};
-use super::{Ask, Decode, SIGNATURE, Wire, as_object, blocks, id_or_new, parse, to_bytes};
+use super::{Ask, Decode, SIGNATURE, Wire, as_object, blocks, id_or_new, parse};
 use crate::model::known::Thinking;
 use crate::model::provider_error::ProviderError;
 use crate::model::{Block, Effort, Message, ModelEvent, ModelStop, Role, ToolOffer, Usage};
@@ -36,10 +38,10 @@ impl Wire for Gemini {
         &[SIGNATURE]
     }
 
-    fn body(&self, ask: &Ask<'_>) -> Vec<u8> {
+    fn body<'a>(&self, ask: &Ask<'a>) -> Vec<u8> {
         let request = ask.request;
         let tools: Vec<GeminiFunction<'_>> = request.tools.iter().map(GeminiFunction::from).collect();
-        to_bytes(&GeminiBody {
+        let body = GeminiBody {
             tools: (!tools.is_empty()).then_some([GeminiTools { function_declarations: tools }]),
             tool_config: request
                 .allowed
@@ -51,8 +53,12 @@ impl Wire for Gemini {
                 parts: vec![GeminiPart::Text { text: &request.system }],
             },
             generation_config: generation(ask),
-            contents: request.messages.iter().flat_map(|message| contents(message, ask)).collect(),
-        })
+            contents: [],
+        };
+        let elements = |messages: &'a [Arc<Message>]| {
+            messages.iter().flat_map(|message| contents(message, ask)).collect()
+        };
+        with_messages(ask, &body, &Format { name: "gemini", open_replies: 0, elements })
     }
 
     fn decoder(&self) -> Box<dyn Decode> {
@@ -69,7 +75,8 @@ struct GeminiBody<'a> {
     tool_config: Option<Value>,
     system_instruction: GeminiContent<'a>,
     generation_config: Value,
-    contents: Vec<GeminiContent<'a>>,
+    /// See [`with_messages`].
+    contents: [(); 0],
 }
 
 #[derive(Serialize)]

@@ -9,11 +9,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::chat::{ChatTool, bearer};
+use super::encoded_history::{Format, with_messages};
 use super::framing::Framing;
 use super::lenient::{call_arguments, is_blank, number, or_default, word};
 use super::text_messages::{AssistantMessage, TextMessage, ToolCall, text_messages};
 use super::thought_tags::{ThoughtTags, with_thoughts};
-use super::{Ask, Decode, Wire, error_message, id_or_new, parse, to_bytes};
+use super::{Ask, Decode, Wire, error_message, id_or_new, parse};
 use crate::model::provider_error::ProviderError;
 use crate::model::{Effort, ModelEvent, ModelStop, Usage};
 
@@ -37,8 +38,7 @@ impl Wire for Ollama {
         });
         let content = Cow::Borrowed(&*request.system);
         let system = OllamaMessage { role: "system", content, ..OllamaMessage::default() };
-        let messages = text_messages(ask).into_iter().map(input_message);
-        to_bytes(&OllamaBody {
+        let body = OllamaBody {
             model: ask.name,
             stream: true,
             // An error is better than a conversation that silently lost its start.
@@ -46,8 +46,10 @@ impl Wire for Ollama {
             think,
             options: Options { num_ctx: ask.facts.context },
             tools: request.tools.iter().map(ChatTool::from).collect(),
-            messages: std::iter::once(system).chain(messages).collect(),
-        })
+            messages: [system],
+        };
+        let elements = |messages| text_messages(ask, messages).into_iter().map(input_message).collect();
+        with_messages(ask, &body, &Format { name: "ollama", open_replies: 0, elements })
     }
 
     fn framing(&self) -> Framing {
@@ -69,7 +71,7 @@ struct OllamaBody<'a> {
     options: Options,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<ChatTool<'a>>,
-    messages: Vec<OllamaMessage<'a>>,
+    messages: [OllamaMessage<'a>; 1],
 }
 
 #[derive(Serialize)]

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
@@ -12,10 +13,10 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::chat::bearer;
+use super::encoded_history::{Format, with_messages};
 use super::lenient::{call_arguments, maybe_number, number, or_default};
 use super::{
     Ask, Decode, Wire, as_object, blocks, call_id, error_message, id_or_new, joined, parse, result_text,
-    to_bytes,
 };
 use crate::model::known::Thinking;
 use crate::model::provider_error::ProviderError;
@@ -37,12 +38,12 @@ impl Wire for Responses {
         &["prompt_cache_key", "tool_choice", "include", "encrypted_content"]
     }
 
-    fn body(&self, ask: &Ask<'_>) -> Vec<u8> {
+    fn body<'a>(&self, ask: &Ask<'a>) -> Vec<u8> {
         let request = ask.request;
         let has_tools = !request.tools.is_empty();
         let choice = request.allowed.as_ref().filter(|_| has_tools && ask.may_send("tool_choice"));
         let reasons = ask.facts.thinking == Thinking::ByEffort;
-        to_bytes(&ResponsesBody {
+        let body = ResponsesBody {
             model: ask.name,
             stream: true,
             store: false,
@@ -53,8 +54,11 @@ impl Wire for Responses {
             tools: request.tools.iter().map(ResponsesTool::from).collect(),
             tool_choice: choice.map(|names| allowed_tools(names)),
             instructions: &request.system,
-            input: request.messages.iter().flat_map(|message| items(message, ask)).collect(),
-        })
+            input: [],
+        };
+        let elements =
+            |messages: &'a [Arc<Message>]| messages.iter().flat_map(|message| items(message, ask)).collect();
+        with_messages(ask, &body, &Format { name: "responses", open_replies: 0, elements })
     }
 
     fn decoder(&self) -> Box<dyn Decode> {
@@ -78,7 +82,8 @@ struct ResponsesBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_choice: Option<Value>,
     instructions: &'a str,
-    input: Vec<ResponsesItem<'a>>,
+    /// See [`with_messages`].
+    input: [(); 0],
 }
 
 #[derive(Serialize)]

@@ -4,6 +4,7 @@
 //! may end a result.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -43,15 +44,15 @@ pub(super) struct ToolCall<'a> {
     pub arguments: Cow<'a, Value>,
 }
 
-pub(super) fn text_messages<'a>(ask: &Ask<'a>) -> Vec<TextMessage<'a>> {
-    let mut messages = Vec::with_capacity(ask.request.messages.len());
-    for message in &ask.request.messages {
+pub(super) fn text_messages<'a>(ask: &Ask<'a>, messages: &'a [Arc<Message>]) -> Vec<TextMessage<'a>> {
+    let mut texts = Vec::with_capacity(messages.len());
+    for message in messages {
         match message.role {
-            Role::Assistant => messages.extend(assistant(message, ask).map(TextMessage::Assistant)),
-            Role::User => user(message, ask, &mut messages),
+            Role::Assistant => texts.extend(assistant(message, ask).map(TextMessage::Assistant)),
+            Role::User => user(message, ask, &mut texts),
         }
     }
-    messages
+    texts
 }
 
 fn assistant<'a>(message: &'a Message, ask: &Ask<'a>) -> Option<AssistantMessage<'a>> {

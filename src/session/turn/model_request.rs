@@ -12,7 +12,7 @@ use crate::conversation::reminder::placement::Placement;
 use crate::conversation::reminder::{self, ReminderReader, Transition};
 use crate::conversation::system_prompt::{self, PromptRole};
 use crate::mode::{InBand, Mode, ReminderPosition, ToolList};
-use crate::model::{Message, ModelId, ModelRequest, ToolOffer, TraceContext};
+use crate::model::{EncodedHistory, Message, ModelId, ModelRequest, ToolOffer, TraceContext};
 use crate::permission::CallFacts;
 use crate::session::event_log::EventLog;
 use crate::session::mode::decider::Decider;
@@ -32,6 +32,7 @@ pub(crate) struct Requests {
     /// System prompt, frozen at the first request.
     pub(crate) system: Option<Arc<str>>,
     pub(crate) trace: Option<Arc<TraceContext>>,
+    encoded: Arc<EncodedHistory>,
     offers: Offers,
     is_reminded: bool,
     reminder_place: Placement,
@@ -187,6 +188,7 @@ impl Requests {
             allowed,
             messages,
             trace: self.trace.clone(),
+            encoded: Arc::clone(&self.encoded),
         }
     }
 

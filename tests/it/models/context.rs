@@ -431,6 +431,7 @@ fn shortened_history_fits_stays_valid_and_keeps_the_newest_prompt() {
             allowed: None,
             messages,
             trace: None,
+            encoded: Arc::default(),
         };
         for wire in &wires {
             invariants::check(wire.0, &serde_json::from_slice::<Value>(&body(&request, wire)).unwrap());

@@ -154,6 +154,7 @@ fn request(model: &ModelId) -> ModelRequest {
         lasting_tools: 1,
         allowed: Some(["read_file".to_owned()].into()),
         trace: None,
+        encoded: Arc::default(),
         messages: vec![
             block(
                 Role::User,
