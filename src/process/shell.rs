@@ -197,18 +197,10 @@ impl Shell {
     fn workspace_in(&self, paths: &mut SandboxPaths<'_>) -> CommandSandbox {
         match self.0.sandbox {
             _ if self.brokers_commands() => self.brokered_in(paths),
-            Sandbox::Workspace if self.0.support.broker() && self.writes_own(paths) => {
-                self.brokered_in(paths)
-            }
+            Sandbox::Workspace if self.0.support.broker() && writes_own(paths) => self.brokered_in(paths),
             Sandbox::Workspace | Sandbox::Broker if self.0.support.workspace() => self.writable_in(paths),
             Sandbox::Workspace | Sandbox::Broker | Sandbox::Off => CommandSandbox::none(),
         }
-    }
-
-    /// Returns true if commands could change Modegate's own files. Landlock cannot exclude them, so the broker does.
-    fn writes_own(&self, paths: &mut SandboxPaths<'_>) -> bool {
-        let (own_files, system) = (paths.own_files(), paths.writable_system());
-        paths.writable_own().iter().chain(&system).any(|place| contains_any(place, &own_files))
     }
 
     /// Returns true if the supervisor carries out the changes of commands, and can record them.
@@ -424,6 +416,12 @@ impl Shell {
             terminal: TerminalAccess::None,
         }
     }
+}
+
+/// Returns true if commands could change Modegate's own files. Landlock cannot exclude them, so the broker does.
+fn writes_own(paths: &mut SandboxPaths<'_>) -> bool {
+    let (own_files, system) = (paths.own_files(), paths.writable_system());
+    paths.writable_own().iter().chain(&system).any(|place| contains_any(place, &own_files))
 }
 
 fn contains_any(folder: &Path, files: &[PathBuf]) -> bool {

@@ -102,8 +102,8 @@ pub(super) fn insert(connection: &Connection, row: &Row, owner: &StoreOwner) -> 
     }
 }
 
-/// What the events of one transaction change in a session's row. Each update of the row updates its indexes, so
-/// there is one for all of these events.
+/// What events of one transaction change in their session's row. Each update of the row updates its indexes, so
+/// there is one for events that follow each other.
 #[derive(Debug)]
 pub(super) struct SessionUpdate<'a> {
     pub session: &'a SessionId,
@@ -119,9 +119,11 @@ impl<'a> SessionUpdate<'a> {
             SessionEvent::Title { title } => Some(&**title),
             _ => None,
         };
-        match updates.iter_mut().find(|update| update.session == session) {
-            Some(update) => (update.at, update.title) = (*at, title.or(update.title)),
-            None => updates.push(Self { session, at: *at, title }),
+        match updates.last_mut() {
+            Some(update) if update.session == session => {
+                (update.at, update.title) = (*at, title.or(update.title));
+            }
+            _ => updates.push(Self { session, at: *at, title }),
         }
     }
 

@@ -15,6 +15,14 @@ struct Place {
     text: String,
     message: usize,
     block: usize,
+    reminded: Option<Reminded>,
+}
+
+/// A message with the reminder in it. Later requests get the same one, so that it is encoded once.
+#[derive(Debug, Clone)]
+struct Reminded {
+    without: Arc<Message>,
+    with: Arc<Message>,
 }
 
 impl Placement {
@@ -40,9 +48,10 @@ impl Placement {
                 let place = before
                     .filter(|place| place.text == text && place.exists_in(&messages))
                     .or_else(|| Place::at_end(&messages, &text));
-                let Some(Place { message, block, .. }) = place else { return append(messages, text) };
-                self.0 = place;
-                insert(messages, text, message, block)
+                let Some(mut place) = place else { return append(messages, text) };
+                let messages = place.insert(messages);
+                self.0 = Some(place);
+                messages
             }
         }
     }
@@ -57,7 +66,22 @@ impl Place {
     /// `None` if the last message is not the user's.
     fn at_end(messages: &[Arc<Message>], text: &str) -> Option<Self> {
         let last = messages.last().filter(|last| last.role == Role::User)?;
-        Some(Self { text: text.to_owned(), message: messages.len() - 1, block: last.blocks.len() })
+        let (message, block) = (messages.len() - 1, last.blocks.len());
+        Some(Self { text: text.to_owned(), message, block, reminded: None })
+    }
+
+    fn insert(&mut self, mut messages: Vec<Arc<Message>>) -> Vec<Arc<Message>> {
+        let without = Arc::clone(&messages[self.message]);
+        match &self.reminded {
+            Some(reminded) if Arc::ptr_eq(&reminded.without, &without) => {
+                messages[self.message] = Arc::clone(&reminded.with);
+            }
+            _ => {
+                messages = insert(messages, self.text.clone(), self.message, self.block);
+                self.reminded = Some(Reminded { without, with: Arc::clone(&messages[self.message]) });
+            }
+        }
+        messages
     }
 
     fn exists_in(&self, messages: &[Arc<Message>]) -> bool {

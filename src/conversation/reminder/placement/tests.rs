@@ -87,3 +87,20 @@ fn place_that_is_gone_is_replaced_by_the_end() {
     let spliced = placement.splice(shorter, Some("R".into()), ReminderPosition::Stay);
     assert_eq!(places(&spliced), [(2, 1)], "never before a result");
 }
+
+#[test]
+fn message_of_a_standing_reminder_is_the_same_until_it_changes() {
+    let mut placement = Placement::default();
+    let mut splice = |messages: &[Arc<Message>], reminder: &str| {
+        placement.splice(messages.to_vec(), Some(reminder.into()), ReminderPosition::Stay)
+    };
+    let mut messages = two_turns();
+    let first = splice(&messages[..1], "R");
+    let second = splice(&messages[..3], "R");
+    assert!(Arc::ptr_eq(&first[0], &second[0]));
+    messages[0] = user(vec![text("other")]);
+    let changed = splice(&messages, "R");
+    assert_eq!((places(&changed), &changed[0].blocks[0]), (vec![(0, 1)], &text("other")));
+    let moved = splice(&messages, "another text");
+    assert_eq!((places(&moved), &moved[0].blocks), (vec![(4, 1)], &messages[0].blocks));
+}
