@@ -82,6 +82,8 @@ pub fn reply(route: Route, request: &ModelRequest) -> Reply {
             (Arc::clone(&asking.http), Arc::clone(&asking.endpoint), asking.name.clone());
         tokio::spawn(async move { endpoint.look_up_context(&http, &name).await });
     }
+    // Boxed, because the stream moves its state with each event.
+    let asking = Box::new(asking);
     stream::unfold(asking, |mut asking| async move { asking.next().await.map(|event| (event, asking)) })
         .boxed()
 }
