@@ -3,25 +3,28 @@
 use std::collections::VecDeque;
 use std::hint::black_box;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use modegate::acp::{MessageId, SessionId, SessionModeId};
+use modegate::chain::Link;
 use modegate::client::{self, Outgoing};
 use modegate::conversation::acp_updates::{self, OptionalUpdates};
 use modegate::conversation::history::History;
 use modegate::conversation::reminder::placement::Placement;
 use modegate::conversation::reminder::{self, Inputs, ReminderReader};
 use modegate::event::SessionEvent;
-use modegate::mode::{Modes, ReminderPosition, ShellUse};
-use modegate::model::known::facts_of;
+use modegate::mode::{ModeText, Modes, ReminderPosition, ShellUse};
+use modegate::model::known::{ModelFacts, facts_of};
 use modegate::model::wire::anthropic::Anthropic;
+use modegate::model::wire::chat::Chat;
 use modegate::model::wire::framing::{FrameReader, Framing, Unreadable};
 use modegate::model::wire::{Ask, Wire};
-use modegate::model::{Effort, ModelId, ModelRequest};
+use modegate::model::{Effort, EncodedHistory, Message, ModelId, ModelRequest, ToolOffer};
 use modegate::permission::rules::RuleTexts;
 use modegate::permission::{CallFacts, Ceilings, Effect, Grants, Target, Verdict, decide};
 use modegate::rpc;
-use modegate::store::{Row, Store, StoreLocation, Sync};
+use modegate::store::sessions::SessionQuery;
+use modegate::store::{ModeChange, ModeSource, Row, Store, StoreLocation, Sync};
 use modegate::tool::{Toolset, commands_of};
 
 use crate::valgrind::Editor;
@@ -38,18 +41,27 @@ pub(crate) enum Run {
     Inside(fn(u64)),
     /// The case runs in the binary, which an editor drives.
     Binary(fn(&mut Editor, u64)),
+    /// As above, and each prompt reads a file.
+    Reading,
 }
 
+/// Sessions of the cases about a store that has many.
+const STORED: i64 = 20_000;
+
 /// Each with enough iterations for a small spread.
-pub(crate) const CASES: [Case; 10] = [
+pub(crate) const CASES: [Case; 14] = [
     Case { name: "decide", iterations: 1_000, run: Run::Inside(decide_calls) },
     Case { name: "splice", iterations: 200, run: Run::Inside(splice_reminders) },
     Case { name: "request", iterations: 50, run: Run::Inside(encode_requests) },
+    Case { name: "next_request", iterations: 100, run: Run::Inside(encode_next_requests) },
     Case { name: "decode", iterations: 1_000, run: Run::Inside(decode_chunks) },
     Case { name: "encode", iterations: 1_000, run: Run::Inside(encode_updates) },
     Case { name: "record", iterations: 2_000, run: Run::Inside(record_events) },
+    Case { name: "list", iterations: 200, run: Run::Inside(list_sessions) },
+    Case { name: "change_mode", iterations: 500, run: Run::Inside(change_modes) },
     Case { name: "relay", iterations: 5_000, run: Run::Binary(|editor, _| editor.prompt()) },
     Case { name: "dispatch", iterations: 200, run: Run::Binary(set_modes) },
+    Case { name: "read_turn", iterations: 50, run: Run::Reading },
     Case { name: "session_new", iterations: 100, run: Run::Binary(open_sessions) },
     Case { name: "start", iterations: 0, run: Run::Binary(|_, _| ()) },
 ];
@@ -150,31 +162,53 @@ fn splice_reminders(iterations: u64) {
 
 /// An iteration encodes a request with 40 messages and all tools for a provider.
 fn encode_requests(iterations: u64) {
-    let request = ModelRequest {
+    for _ in 0..iterations {
+        let encoded = Arc::default();
+        encode(&Anthropic, &request(history().messages(), black_box(&encoded)));
+    }
+}
+
+/// An iteration adds a question and an answer to a conversation, and encodes the next request in two formats.
+fn encode_next_requests(iterations: u64) {
+    let messages = history().messages();
+    let (mut sent, encoded) = (Vec::new(), [Arc::default(), Arc::default()]);
+    for index in 0..iterations {
+        let turn = usize::try_from(index).unwrap() % 20;
+        sent.extend(messages[2 * turn..2 * turn + 2].iter().map(|message| Arc::new(Message::clone(message))));
+        encode(&Anthropic, &request(sent.clone(), &encoded[0]));
+        encode(&Chat, &request(sent.clone(), &encoded[1]));
+    }
+}
+
+fn request(messages: Vec<Arc<Message>>, encoded: &Arc<EncodedHistory>) -> ModelRequest {
+    static TOOLS: LazyLock<Arc<[ToolOffer]>> =
+        LazyLock::new(|| Toolset::built_in().iter().map(|tool| tool.spec().to_offer()).collect());
+    static SYSTEM: LazyLock<Arc<str>> = LazyLock::new(|| "You are a coding agent. ".repeat(100).into());
+    ModelRequest {
         session: SessionId::new("sess_1"),
         ordinal: 1,
         model: ModelId::new("anthropic/claude-sonnet-4-5"),
         effort: Effort::Default,
-        system: "You are a coding agent. ".repeat(100).into(),
-        tools: Toolset::built_in().iter().map(|tool| tool.spec().to_offer()).collect(),
+        system: Arc::clone(&SYSTEM),
+        tools: Arc::clone(&TOOLS),
         lasting_tools: 0,
         allowed: None,
         trace: None,
-        encoded: Arc::default(),
-        messages: history().messages(),
-    };
-    let (name, facts) = ("claude-sonnet-4-5", facts_of("claude-sonnet-4-5"));
-    for _ in 0..iterations {
-        let ask = Ask {
-            request: black_box(&request),
-            name,
-            facts: &facts,
-            is_official: true,
-            without: &[],
-            left_out_images: &[],
-        };
-        black_box(Anthropic.body(&ask));
+        encoded: Arc::clone(encoded),
+        messages,
     }
+}
+
+fn encode(wire: &dyn Wire, request: &ModelRequest) {
+    static FACTS: LazyLock<ModelFacts> = LazyLock::new(|| facts_of("claude-sonnet-4-5"));
+    black_box(wire.body(&Ask {
+        request: black_box(request),
+        name: "claude-sonnet-4-5",
+        facts: &FACTS,
+        is_official: true,
+        without: &[],
+        left_out_images: &[],
+    }));
 }
 
 /// An iteration decodes one text chunk from the bytes of a provider's stream.
@@ -230,18 +264,68 @@ fn encode_updates(iterations: u64) {
 /// An iteration commits one event to a store in memory.
 fn record_events(iterations: u64) {
     let store = Store::open(StoreLocation::Memory, Sync::Normal).unwrap();
-    let session = SessionId::new("sess_1");
-    store.post(Row::Session {
-        id: session.clone(),
+    store.post(session(0));
+    for seq in 0..iterations {
+        store.post_and_wait(event(0, seq)).unwrap();
+    }
+}
+
+fn session(number: i64) -> Row {
+    Row::Session {
+        id: SessionId::new(format!("sess_{number}")),
         cwd: "/project".into(),
         directories: Vec::new(),
         parent: None,
         agent: "general".into(),
         mode: SessionModeId::new("ask"),
-        at: 0,
-    });
-    for seq in 0..iterations {
-        let row = Row::Event { session: session.clone(), seq, turn: 1, event: chunk(), at: 0 };
-        store.post_and_wait(row).unwrap();
+        at: number,
+    }
+}
+
+fn event(session: i64, seq: u64) -> Row {
+    Row::Event {
+        session: SessionId::new(format!("sess_{session}")),
+        seq,
+        turn: 1,
+        event: chunk(),
+        at: session,
+    }
+}
+
+/// A store in memory with sessions of one event.
+fn store_with_sessions() -> Store {
+    let store = Store::open(StoreLocation::Memory, Sync::Normal).unwrap();
+    store.post_all((0..STORED).flat_map(|number| [session(number), event(number, 0)]).collect());
+    store
+}
+
+/// An iteration reads a page of the list of 20,000 sessions.
+fn list_sessions(iterations: u64) {
+    let store = store_with_sessions();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    for _ in 0..iterations {
+        let page = SessionQuery { limit: 50, ..SessionQuery::default() };
+        assert_eq!(runtime.block_on(store.sessions(page)).unwrap().len(), 50);
+    }
+}
+
+/// An iteration commits a mode change of one of 20,000 sessions.
+fn change_modes(iterations: u64) {
+    let store = store_with_sessions();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let text = Arc::new(ModeText { hash: "hash".into(), text: "id: plan\n".into() });
+    for index in 0..iterations {
+        let number = index.cast_signed() * 7 % STORED;
+        let change = ModeChange {
+            link: Link { number: 2 + index, body: "{}".into(), hash: "hash".into() },
+            session: SessionId::new(format!("sess_{number}")),
+            turn: 0,
+            from: Some(SessionModeId::new("ask")),
+            to: SessionModeId::new("plan"),
+            why: ModeSource::SetMode.into(),
+            text: Arc::clone(&text),
+            at: STORED + index.cast_signed(),
+        };
+        runtime.block_on(store.record_mode_change(change)).unwrap();
     }
 }

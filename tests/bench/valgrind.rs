@@ -54,14 +54,21 @@ fn count(case: &Case, iterations: u64) -> u64 {
             assert!(command.status().unwrap().success(), "{} failed", case.name);
         }
         Run::Binary(drive) => {
-            let script = folder.path().join("model.jsonl");
             let chunks =
                 format!(r#"{{"text":"Three words and a few more. ","repeat":{}}}"#, iterations.max(1));
-            std::fs::write(&script, chunks + "\n{\"stop\":\"done\"}\n").unwrap();
-            command.args([BINARY, "--store", "memory", "--model"]);
-            command.arg(format!("scripted:{}", script.display()));
-            let mut editor = Editor::start(&mut command, folder.path());
+            let mut editor =
+                Editor::start(&mut command, folder.path(), &(chunks + "\n{\"stop\":\"done\"}\n"));
             drive(&mut editor, iterations);
+            editor.end();
+        }
+        Run::Reading => {
+            std::fs::write(folder.path().join("file.txt"), "Some lines.\n".repeat(50)).unwrap();
+            let call = json!({ "tool_call": { "id": "c", "name": "read_file", "arguments": { "path": "file.txt" } } });
+            let script = format!(
+                "{call}\n{{\"stop\":\"done\"}}\n{{\"text\":\"read\"}}\n{{\"stop\":\"done\"}}\n{{\"loop\":true}}\n"
+            );
+            let mut editor = Editor::start(&mut command, folder.path(), &script);
+            (0..iterations).for_each(|_| editor.prompt());
             editor.end();
         }
     }
@@ -82,7 +89,11 @@ pub(crate) struct Editor {
 }
 
 impl Editor {
-    fn start(command: &mut Command, cwd: &Path) -> Self {
+    /// Starts the binary with a model that plays `script`.
+    fn start(command: &mut Command, cwd: &Path, script: &str) -> Self {
+        let file = cwd.join("model.jsonl");
+        std::fs::write(&file, script).unwrap();
+        command.args([BINARY, "--store", "memory", "--model"]).arg(format!("scripted:{}", file.display()));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         let cwd = cwd.to_str().unwrap().to_owned();
