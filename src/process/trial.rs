@@ -54,9 +54,10 @@ pub async fn try_read_only(shell: &Shell, folder: &Path) -> Result<Tried, String
 }
 
 /// Changes files in `inside` while signals arrive, as language runtimes send them, and tries one beside it. Ends
-/// after the file `end` is there.
+/// after the file `end` is there. The signals end with the changes of the shell itself, because its child processes,
+/// which make the other changes, get none.
 const BROKERED: &str = "trap : USR1
-(while kill -USR1 $$; do :; done) 2>/dev/null &
+(until [ -e inside/moved ] || ! kill -USR1 $$; do :; done) 2>/dev/null &
 count=0
 while [ $count -lt 100 ]; do : > inside/file && count=$((count + 1)) || break; done
 echo \"wrote $count\"
@@ -65,7 +66,6 @@ mv inside/file inside/moved && chmod 600 inside/moved && echo moved
 while (echo x >> inside/moved) 2>/dev/null; do sleep 0.01; done
 echo stopped
 until [ -e end ]; do sleep 0.01; done
-kill $!
 exit 0
 ";
 
