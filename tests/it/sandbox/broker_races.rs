@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
 
 use modegate::process::shell::{AgentFolders, AgentNetwork, Sandbox};
 use modegate::sandbox::BrokerPolicy;
@@ -111,17 +112,19 @@ async fn racing_calls_fail_as_without_a_sandbox() {
     }
 }
 
-/// Other programs, which are not in the sandbox, move the file out of its folder and back.
-#[tokio::test]
-async fn file_that_moves_away_is_opened() {
-    require_sandbox();
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::create_dir(dir.path().join("d")).unwrap();
-    let (is_over, movers) = (Arc::new(AtomicBool::new(false)), 0..4);
-    let movers: Vec<_> = movers
-        .map(|_| {
-            let (is_over, [inside, outside]) =
-                (Arc::clone(&is_over), ["d/f", "source"].map(|name| dir.path().join(name)));
+/// Threads that move a file out of its folder and back. They end when this is dropped, because those of a failed test
+/// would slow down all later ones.
+struct Movers {
+    is_over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Movers {
+    fn start(dir: &Path) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let start_one = |_| {
+            let is_over = Arc::clone(&is_over);
+            let [inside, outside] = ["d/f", "source"].map(|name| dir.join(name));
             std::thread::spawn(move || {
                 while !is_over.load(Ordering::Relaxed) {
                     // One of the two names is missing.
@@ -129,13 +132,30 @@ async fn file_that_moves_away_is_opened() {
                     let _ = std::fs::rename(&outside, &inside);
                 }
             })
-        })
-        .collect();
-    let text = brokered_in(dir.path(), &format!("open {OPENINGS}"), &[]).await;
-    is_over.store(true, Ordering::Relaxed);
-    for mover in movers {
-        mover.join().unwrap();
+        };
+        let threads = (0..4).map(start_one).collect();
+        Self { is_over, threads }
     }
+}
+
+impl Drop for Movers {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Other programs, which are not in the sandbox, move the file out of its folder and back.
+#[tokio::test]
+async fn file_that_moves_away_is_opened() {
+    require_sandbox();
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("d")).unwrap();
+    let movers = Movers::start(dir.path());
+    let text = brokered_in(dir.path(), &format!("open {OPENINGS}"), &[]).await;
+    drop(movers);
     let errors = errors(&text);
     assert!(errors.len() == 1 && errors.contains_key(&("create".into(), 0)), "{errors:?}");
 }
