@@ -16,16 +16,16 @@ pub(crate) fn check(provider: &str, body: &Value) {
     check_calls(provider, body, &seen);
     let mut open: Vec<&str> = Vec::new();
     for (number, piece) in seen.iter().enumerate() {
-        let at = format!("{provider}: piece {number} of {seen:#?}");
+        let at = || format!("{provider}: piece {number} of {seen:#?}");
         match piece {
             Piece::Call(id) => open.push(id),
             Piece::Result { id, .. } => {
                 let known = open.iter().position(|open| open == id);
-                open.remove(known.unwrap_or_else(|| panic!("a result without a call: {at}")));
+                open.remove(known.unwrap_or_else(|| panic!("a result without a call: {}", at())));
             }
             Piece::Text { role, text } => {
-                assert!(!text.trim().is_empty(), "an empty text: {at}");
-                assert!(*role != "user" || open.is_empty(), "calls without a result: {at}");
+                assert!(!text.trim().is_empty(), "an empty text: {}", at());
+                assert!(*role != "user" || open.is_empty(), "calls without a result: {}", at());
             }
             Piece::Other => {}
         }
