@@ -27,12 +27,10 @@ for entry in /*; do
 done
 mkdir etc modegate_machine_etc modegate_old_root
 mount --rbind /etc modegate_machine_etc
-for entry in /etc/*; do
-    case "$entry" in /etc/modegate) continue ;; esac
-    ln -s "/modegate_machine_etc/${entry#/etc/}" ".$entry"
-done
 pivot_root . modegate_old_root
 cd /
+ln -s /modegate_machine_etc/* etc
+rm -f etc/modegate
 umount -l modegate_old_root
 exec "$@"
 "#;
