@@ -445,6 +445,12 @@ fn agent_registry(agents: &str) -> Arc<AgentRegistry> {
     Arc::new(all)
 }
 
+/// A temporary folder in memory, if this system has a place for it. On a disk, SQLite waits for it several times for
+/// each store, which matters in tests with hundreds of stores.
+pub(crate) fn folder_for_stores() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
 /// A shell for tests: the binary as the supervisor, and a folder as the home.
 pub(crate) fn shell(home: &Path, sandbox: Sandbox) -> Shell {
     let variable = |name: &str| std::env::var_os(name).unwrap_or_default();

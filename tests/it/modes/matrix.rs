@@ -21,7 +21,7 @@ use modegate::tool::web::fetch::FetchLimits;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-use crate::support::{Setup, TestClient, shell};
+use crate::support::{Setup, TestClient, folder_for_stores, shell};
 use crate::tools::fetch::{HttpServer, fetch_client};
 use crate::tools::skills;
 
@@ -125,7 +125,8 @@ async fn force(modes: &Modes, rules: &Rules, mode: &SessionModeId, tool: &str) -
     let url = site.url("/json");
     let skills = Arc::new(Mutex::new(skills::some(home.path(), &[("one", "One.", "Do it.")])));
     let (modes, rules) = (modes.clone(), rules.clone());
-    let file = home.path().join("store.db");
+    let store_folder = folder_for_stores();
+    let file = store_folder.path().join("store.db");
     let store = StoreLocation::File(file.clone());
     let (agents, defaults) = ("[{id: own}]", Setup::default());
     let mut client = TestClient::with(Setup { mode, store, tools, agents, modes, rules, skills, ..defaults });
