@@ -53,16 +53,16 @@ pub async fn try_read_only(shell: &Shell, folder: &Path) -> Result<Tried, String
     Ok(Tried { network: free.len() > 3 })
 }
 
-/// Changes files in `inside` while signals arrive, as language runtimes send them, and tries one beside it. Ends
-/// after the file `end` is there. The signals end with the changes of the shell itself, because its child processes,
+/// Changes files in `inside` while signals arrive, as language runtimes send them, and tries one beside it before the
+/// policy becomes tighter. Ends after the file `end` is there. The signals end with the changes of the shell itself, because its child processes,
 /// which make the other changes, get none.
 const BROKERED: &str = "trap : USR1
 (until [ -e inside/moved ] || ! kill -USR1 $$; do :; done) 2>/dev/null &
 count=0
 while [ $count -lt 100 ]; do : > inside/file && count=$((count + 1)) || break; done
 echo \"wrote $count\"
-mv inside/file inside/moved && chmod 600 inside/moved && echo moved
 (echo x > outside) 2>/dev/null && echo escaped
+mv inside/file inside/moved && chmod 600 inside/moved && echo moved
 while (echo x >> inside/moved) 2>/dev/null; do sleep 0.01; done
 echo stopped
 until [ -e end ]; do sleep 0.01; done
@@ -230,6 +230,10 @@ async fn follow_broker(process: &mut Process, folder: &Path) -> Result<(), Broke
                 return Err("the end of a command could not be confirmed".to_owned().into());
             }
             Event::Failed(failure) => return Err(failure.reason.into()),
+        }
+        if output.contains("escaped") {
+            // The policy stays as it is, so the command would not end.
+            break;
         }
         if output.starts_with(BEFORE) && !std::mem::replace(&mut is_tightened, true) {
             process.set_policy(BrokerPolicy::Nothing).await;

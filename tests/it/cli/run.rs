@@ -167,6 +167,16 @@ fn temporary_folders_are_written_where_the_mode_allows_changes() {
     }
 }
 
+/// The trial of the sandbox lies in the temporary folder, and tries to change a file beside its own folder.
+#[test]
+fn program_starts_with_its_temporary_folder_in_shared_memory() {
+    let place = Place::new();
+    let mut command = place.modegate(&["run", "--mode", "code", "--", "sh", "-c", "echo x > new"]);
+    let output = command.env("TMPDIR", "/dev/shm").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(std::fs::read_to_string(place.work().join("new")).unwrap(), "x\n");
+}
+
 /// In `code`, other sessions' folders and the temporary folder itself stay as they are.
 #[test]
 fn temporary_folders_of_other_sessions_are_not_changed() {
