@@ -252,10 +252,9 @@ pub fn has_no_locks(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOLCK | libc::ENOSYS | libc::EOPNOTSUPP | libc::EINVAL))
 }
 
-/// Releases all locks of an open file description.
-pub fn unlock_all(file: &File) {
-    // Closing the file releases them, too.
-    let _ = change_lock(file, libc::F_UNLCK, 0, 0);
+/// Releases all locks of an open file description, as closing the file does. Returns false if that fails.
+pub fn unlock_all(file: &File) -> bool {
+    change_lock(file, libc::F_UNLCK, 0, 0).is_ok()
 }
 
 fn change_lock(file: &File, kind: libc::c_int, offset: u64, length: libc::off_t) -> io::Result<()> {
