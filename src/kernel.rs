@@ -268,6 +268,18 @@ fn change_lock(file: &File, kind: libc::c_int, offset: u64, length: libc::off_t)
     checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) }).map(drop)
 }
 
+/// Changes the mode of a file, also by a path descriptor.
+///
+/// # Errors
+/// Always fails before Linux 6.6.
+pub fn change_mode(file: BorrowedFd<'_>, mode: u32) -> io::Result<()> {
+    // `fchmodat2`, which has this number on every architecture.
+    const NUMBER: libc::c_long = 452;
+    // SAFETY: the path is valid and empty, and the other arguments are numbers.
+    let changed = unsafe { libc::syscall(NUMBER, file.as_raw_fd(), c"".as_ptr(), mode, libc::AT_EMPTY_PATH) };
+    checked(changed).map(drop)
+}
+
 /// Makes every program wait that opens the file for writing, until the descriptor is closed. `file` must be open for
 /// reading only.
 ///
