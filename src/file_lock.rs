@@ -18,6 +18,9 @@ pub const MAX_WAIT: Duration = Duration::from_secs(10);
 /// First and last pause before another attempt. No system call waits for a lock until a time.
 const PAUSES: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(10)];
 
+/// Most files that stay open between locks: one for each thread that changes files.
+const MAX_IDLE: usize = 4;
+
 /// Cheap to clone. The default locks paths within this process only.
 #[derive(Debug, Clone, Default)]
 pub struct FileLocks(Arc<Shared>);
@@ -28,14 +31,27 @@ struct Shared {
     file: Option<PathBuf>,
     /// Numbers of the locked paths. Contains also those of this process that the file cannot lock.
     held: Mutex<BTreeSet<u64>>,
+    /// The file, opened before and without locks: opening it takes longer than locking.
+    idle: Mutex<Vec<LockFile>>,
 }
+
+/// An open file of locks, whose locks are of no other open file.
+#[derive(Debug)]
+struct LockFile {
+    file: File,
+    /// `None` where the system does not tell.
+    identity: Option<LockFileIdentity>,
+}
+
+/// Device and number, which no other file has while this one is open.
+type LockFileIdentity = (u64, u64);
 
 /// Locked paths, released on drop.
 #[derive(Debug)]
 #[must_use = "the paths are unlocked when this value is dropped"]
 pub struct FileLock {
     shared: Arc<Shared>,
-    file: Option<File>,
+    file: Option<LockFile>,
     numbers: BTreeSet<u64>,
 }
 
@@ -55,7 +71,7 @@ pub enum LockError {
 impl FileLocks {
     /// Locks paths for all processes that use this folder. The folder is created with the first lock.
     pub fn in_folder(folder: &Path) -> Self {
-        Self(Arc::new(Shared { file: Some(folder.join("file-locks")), held: Mutex::default() }))
+        Self(Arc::new(Shared { file: Some(folder.join("file-locks")), ..Shared::default() }))
     }
 
     /// Locks absolute paths, all or none. Blocks until they are free, at most [`MAX_WAIT`], or until
@@ -90,8 +106,11 @@ impl FileLocks {
 
 impl Shared {
     /// A folder in which nothing can be written limits the locks to this process: the files may be writable.
-    fn open(&self) -> Result<Option<File>, LockError> {
+    fn open(&self) -> Result<Option<LockFile>, LockError> {
         let Some(path) = &self.file else { return Ok(None) };
+        if let Some(file) = self.idle_file(path) {
+            return Ok(Some(file));
+        }
         let opened = open_private(path).or_else(|error| match (error.kind(), path.parent()) {
             (io::ErrorKind::NotFound, Some(folder)) => {
                 create_private_folders(folder).and_then(|()| open_private(path))
@@ -99,12 +118,29 @@ impl Shared {
             _ => Err(error),
         });
         match opened {
-            Ok(file) => Ok(Some(file)),
+            Ok(file) => {
+                let identity = file.metadata().ok().as_ref().and_then(identity);
+                Ok(Some(LockFile { file, identity }))
+            }
             Err(error) if cannot_share(&error) => {
                 tracing::debug!(%error, path = %path.display(), "files are locked within this process only");
                 Ok(None)
             }
             Err(error) => Err(LockError::Unusable { path: path.clone(), error }),
+        }
+    }
+
+    /// A file that was opened before, if the path still leads to it: other processes lock the file of the path.
+    fn idle_file(&self, path: &Path) -> Option<LockFile> {
+        let file = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+        let named = std::fs::metadata(path).ok().as_ref().and_then(identity);
+        (named.is_some() && named == file.identity).then_some(file)
+    }
+
+    fn keep(&self, file: LockFile) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if file.identity.is_some() && idle.len() < MAX_IDLE {
+            idle.push(file);
         }
     }
 
@@ -126,7 +162,7 @@ impl FileLock {
         if !self.shared.held().insert(number) {
             return Ok(false);
         }
-        let mut locked = self.file.as_ref().map_or(Ok(true), |file| try_lock_byte(file, number));
+        let mut locked = self.file.as_ref().map_or(Ok(true), |open| try_lock_byte(&open.file, number));
         if locked.as_ref().is_err_and(cannot_share) {
             // Locks that this value has already taken were none.
             self.file = None;
@@ -151,9 +187,11 @@ impl FileLock {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        if let Some(file) = &self.file {
+        if let Some(open) = self.file.take() {
             // A process that is about to execute a program may have a copy of the descriptor.
-            unlock_all(file);
+            if unlock_all(&open.file) {
+                self.shared.keep(open);
+            }
         }
         let mut held = self.shared.held();
         for number in &self.numbers {
@@ -190,10 +228,22 @@ fn try_lock_byte(file: &File, _: u64) -> io::Result<bool> {
     }
 }
 
+/// Closing the file unlocks it, too.
 #[cfg(not(target_os = "linux"))]
-fn unlock_all(file: &File) {
-    // Closing the file unlocks it, too.
-    let _ = file.unlock();
+fn unlock_all(file: &File) -> bool {
+    file.unlock().is_ok()
+}
+
+#[cfg(unix)]
+#[expect(clippy::unnecessary_wraps, reason = "other systems do not tell")]
+fn identity(file: &std::fs::Metadata) -> Option<LockFileIdentity> {
+    use std::os::unix::fs::MetadataExt;
+    Some((file.dev(), file.ino()))
+}
+
+#[cfg(not(unix))]
+fn identity(_: &std::fs::Metadata) -> Option<LockFileIdentity> {
+    None
 }
 
 #[cfg(test)]
@@ -227,6 +277,40 @@ mod tests {
             assert!(is_free(&other, &["/a", "/b"]));
         }
         assert!(is_free(&here, &["/a"]) && is_free(&FileLocks::default(), &["/a"]));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn file_stays_open_while_its_path_leads_to_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let here = FileLocks::in_folder(dir.path());
+        let identity = || here.lock(paths(&["/a"]), &|| false).unwrap().file.as_ref().unwrap().identity;
+        let first = identity();
+        assert_eq!((identity(), here.0.idle.lock().unwrap().len()), (first, 1));
+        // Another program replaces it: a new session locks the new file.
+        std::fs::rename(dir.path().join("file-locks"), dir.path().join("old")).unwrap();
+        let lock = here.lock(paths(&["/a"]), &|| false).unwrap();
+        assert!(!is_free(&FileLocks::in_folder(dir.path()), &["/a"]));
+        drop(lock);
+        assert_ne!(identity(), first);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn locks_of_one_file_do_not_share_an_open_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let here = FileLocks::in_folder(dir.path());
+        let locks: Vec<_> =
+            ["/a", "/b", "/c"].map(|path| here.lock(paths(&[path]), &|| false).unwrap()).into();
+        drop(locks);
+        assert_eq!(here.0.idle.lock().unwrap().len(), 3);
+        let [one, other] = ["/a", "/b"].map(|path| here.lock(paths(&[path]), &|| false).unwrap());
+        drop(one);
+        // The end of a lock leaves the others.
+        let elsewhere = FileLocks::in_folder(dir.path());
+        assert!(!is_free(&elsewhere, &["/b"]) && is_free(&elsewhere, &["/a"]));
+        drop(other);
+        assert!(is_free(&elsewhere, &["/b"]));
     }
 
     #[test]

@@ -252,10 +252,9 @@ pub fn has_no_locks(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOLCK | libc::ENOSYS | libc::EOPNOTSUPP | libc::EINVAL))
 }
 
-/// Releases all locks of an open file description.
-pub fn unlock_all(file: &File) {
-    // Closing the file releases them, too.
-    let _ = change_lock(file, libc::F_UNLCK, 0, 0);
+/// Releases all locks of an open file description, as closing the file does. Returns false if that fails.
+pub fn unlock_all(file: &File) -> bool {
+    change_lock(file, libc::F_UNLCK, 0, 0).is_ok()
 }
 
 fn change_lock(file: &File, kind: libc::c_int, offset: u64, length: libc::off_t) -> io::Result<()> {
@@ -267,6 +266,18 @@ fn change_lock(file: &File, kind: libc::c_int, offset: u64, length: libc::off_t)
     lock.l_len = length;
     // SAFETY: the call reads `lock`, which is valid.
     checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) }).map(drop)
+}
+
+/// Changes the mode of a file, also by a path descriptor.
+///
+/// # Errors
+/// Always fails before Linux 6.6.
+pub fn change_mode(file: BorrowedFd<'_>, mode: u32) -> io::Result<()> {
+    // `fchmodat2`, which has this number on every architecture.
+    const NUMBER: libc::c_long = 452;
+    // SAFETY: the path is valid and empty, and the other arguments are numbers.
+    let changed = unsafe { libc::syscall(NUMBER, file.as_raw_fd(), c"".as_ptr(), mode, libc::AT_EMPTY_PATH) };
+    checked(changed).map(drop)
 }
 
 /// Makes every program wait that opens the file for writing, until the descriptor is closed. `file` must be open for

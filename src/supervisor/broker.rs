@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Instant;
 
 use rustix::io::Errno;
 
@@ -39,6 +40,7 @@ mod pending;
 mod perform;
 mod questions;
 mod reads;
+mod receivers;
 mod recorder;
 mod refused;
 mod resolve;
@@ -64,6 +66,7 @@ use outcome::{CallOutcome, Postponed};
 use pending::{PendingCall, ResumedCall};
 use questions::{AskedChange, ChangeQuestions};
 pub(in crate::supervisor) use reads::Reads;
+use receivers::Receivers;
 pub(in crate::supervisor) use recorder::RecordWriter;
 use recorder::{CallCopies, CopyFolder, Touched};
 use refused::RefusedCalls;
@@ -79,6 +82,7 @@ const MAX_REPORTED_WRITERS: usize = 8;
 
 pub(super) struct Broker {
     listener: Arc<CallListener>,
+    receivers: Receivers,
     roots: Roots,
     /// Locked for reading during each call, so that nothing runs under an old policy after a change.
     policy: RwLock<BrokerPolicy>,
@@ -116,6 +120,7 @@ impl Broker {
     pub(super) fn new(listener: CallListener, roots: Roots, policy: BrokerPolicy) -> Self {
         Self {
             listener: Arc::new(listener),
+            receivers: Receivers::default(),
             roots,
             policy: RwLock::new(policy),
             unnamed: Mutex::default(),
@@ -190,20 +195,37 @@ impl Broker {
 
     fn listen(self: Arc<Self>) {
         threads::separate_umask();
-        while self.answer_next() {}
+        let mut last_caller = None;
+        while self.receivers.enter() {
+            let started = Instant::now();
+            let received = self.listener.receive();
+            let caller = received.as_ref().ok().map(|call| call.thread);
+            // The caller that was answered last may have been faster than this thread.
+            self.receivers.leave(started.elapsed() < receivers::QUEUED && caller != last_caller);
+            last_caller = caller;
+            if !self.answer_received(received) {
+                return self.receivers.end();
+            }
+        }
     }
 
-    /// Waits for a call and answers it. Returns false if no call can come any more.
-    pub(super) fn answer_next(self: &Arc<Self>) -> bool {
-        match self.listener.receive() {
+    /// Waits for a call and answers it.
+    pub(super) fn answer_next(self: &Arc<Self>) {
+        self.answer_received(self.listener.receive());
+    }
+
+    /// Returns false if no call can come any more.
+    fn answer_received(self: &Arc<Self>, received: io::Result<SuspendedCall>) -> bool {
+        match received {
             Ok(call) => {
                 self.answer_or_wait(PendingCall::new(call));
                 true
             }
-            // The caller is gone.
-            Err(error) => {
-                matches!(Errno::from_io_error(&error), Some(Errno::NOENT | Errno::INTR))
-            }
+            Err(error) => match Errno::from_io_error(&error) {
+                // The caller is gone, and perhaps all others.
+                Some(Errno::NOENT) => self.listener.has_callers(),
+                error => error == Some(Errno::INTR),
+            },
         }
     }
 

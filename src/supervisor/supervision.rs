@@ -162,7 +162,7 @@ impl EventSources {
         let mut ready = ReadySources::default();
         for event in &events[..count] {
             match (event.data.u64(), answerer) {
-                (SUSPENDED, CallAnswerer::Here(broker)) => drop(broker.answer_next()),
+                (SUSPENDED, CallAnswerer::Here(broker)) => broker.answer_next(),
                 (DIED, _) => {
                     // One read drains the queue.
                     let _ = rustix::io::read(&self.signals, &mut [0; 1024]);

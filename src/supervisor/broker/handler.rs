@@ -202,21 +202,37 @@ impl<'a> CallHandler<'a> {
     /// Records entries before the call changes them. Until the guard is dropped, no removed file is kept by a hard link,
     /// which a writer that opens the file meanwhile could change.
     fn record(&self, touched: &[Touched<'_>]) -> Result<RwLockReadGuard<'a, ()>, EarlyEnd> {
-        let guard = self.broker.recording.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(recorder) = &self.broker.recorder {
-            let mut recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
-            recorder
-                .record(touched, &mut self.copies.borrow_mut())
-                .map_err(|requests| EarlyEnd::Postponed(Postponed::Copy(requests)))?;
-        }
+        let guard = self.begin_change();
+        self.record_before(touched)?;
         Ok(guard)
     }
 
+    /// The guard of [`Self::record`], before anything is looked at.
+    fn begin_change(&self) -> RwLockReadGuard<'a, ()> {
+        self.broker.recording.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn record_before(&self, touched: &[Touched<'_>]) -> Result<(), EarlyEnd> {
+        let Some(recorder) = &self.broker.recorder else { return Ok(()) };
+        let mut recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = recorder.record(touched, &mut self.copies.borrow_mut());
+        done.map_err(|requests| EarlyEnd::Postponed(Postponed::Copy(requests)))
+    }
+
     fn record_file(&self, file: &ResolvedFile) -> Result<RwLockReadGuard<'a, ()>, EarlyEnd> {
-        let recorder = self.broker.recorder.as_ref();
-        let entry = recorder.and_then(|_| self.broker.roots.of_descriptor(&file.file));
-        let touched: Vec<_> = entry.iter().map(Touched::Content).collect();
-        self.record(&touched)
+        let guard = self.begin_change();
+        if self.broker.recorder.is_none() {
+            return Ok(guard);
+        }
+        // Another program can have moved it by now.
+        let named = file.entry.as_ref().map(|entry| (entry, entry.stat()));
+        let named = named.filter(|(_, stat)| stat.is_ok_and(|stat| resolve::is_same(&stat, &file.stat)));
+        if let Some((entry, stat)) = named {
+            self.record_before(&[Touched::Content(entry, Some(stat))])?;
+        } else if let Some(entry) = self.broker.roots.of_descriptor(&file.file) {
+            self.record_before(&[Touched::Content(&entry, None)])?;
+        }
+        Ok(guard)
     }
 
     fn check_readable(&self, entry: &ResolvedPath) -> Result<(), EarlyEnd> {

@@ -5,6 +5,8 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
+
 use crate::kernel::checked;
 
 /// System call that a filter suspended.
@@ -41,6 +43,13 @@ impl CallListener {
     /// `descriptor` is what installing the filter returned.
     pub(in crate::supervisor) fn new(descriptor: OwnedFd) -> Self {
         Self(descriptor)
+    }
+
+    /// Returns false if no call can come any more, because all processes with the filter are gone.
+    pub(super) fn has_callers(&self) -> bool {
+        let mut listener = [PollFd::new(&self.0, PollFlags::empty())];
+        let polled = rustix::event::poll(&mut listener, Some(&Timespec::default()));
+        polled.is_err() || !listener[0].revents().contains(PollFlags::HUP)
     }
 
     /// Waits until the filter suspends a call. Fails with `ENOENT` if the caller is gone, and `EINTR` after a

@@ -175,6 +175,11 @@ impl OpenHow {
         flags & libc::O_PATH == 0 && flags & (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC | TMPFILE) != 0
     }
 
+    /// The same for a file that exists.
+    pub(super) fn of_existing(self) -> Self {
+        Self { flags: self.flags & !u64::from(libc::O_CREAT.cast_unsigned()), mode: 0, ..self }
+    }
+
     pub(super) fn is_unnamed(&self) -> bool {
         low(self.flags) & TMPFILE != 0
     }
@@ -391,9 +396,15 @@ impl<Memory: Fn(u64, usize) -> Option<Vec<u8>>> ArgumentReader<'_, Memory> {
         self.text(address, PATH_LENGTH).map(|text| OsString::from_vec(text).into())
     }
 
-    /// Reads up to the zero byte, which must be one of the first `length` bytes.
+    /// Reads up to the zero byte, which must be one of the first `length` bytes. Each page costs time, and few texts are
+    /// in two.
     fn text(&self, address: u64, length: usize) -> Option<Vec<u8>> {
-        let mut bytes = (self.memory)(address, length)?;
+        let page = u64::try_from(PAGE).ok()?;
+        let in_page = usize::try_from(page - address % page).ok()?.min(length);
+        let mut bytes = (self.memory)(address, in_page)?;
+        if in_page < length && !bytes.contains(&0) {
+            bytes = (self.memory)(address, length)?;
+        }
         let end = bytes.iter().position(|byte| *byte == 0)?;
         bytes.truncate(end);
         Some(bytes)
@@ -608,6 +619,30 @@ mod tests {
         }
         for flags in [libc::O_RDONLY, libc::O_PATH | libc::O_RDWR, libc::O_DIRECTORY, libc::O_APPEND] {
             assert!(!writes(flags), "{flags:o}");
+        }
+    }
+
+    #[test]
+    fn text_is_read_to_its_end_also_in_the_next_page() {
+        let page = PAGE as u64;
+        let text = [vec![b'x'; PATH_LENGTH - 1], vec![0]].concat();
+        // The text ends in the page of `at`, if it is that short, or in the next one.
+        for (at, length, is_text) in [
+            (0, 10, true),
+            (page - 1, 1, true),
+            (page - 1, 10, true),
+            (page - 10, 10, true),
+            (1, PATH_LENGTH, true),
+            (0, PATH_LENGTH + 1, false),
+        ] {
+            let stored: Vec<u8> = [vec![b'x'; length - 1], vec![0; 20]].concat();
+            let memory = |address: u64, wanted: usize| {
+                assert_eq!(address, at);
+                Some(stored[..wanted.min(stored.len())].to_vec())
+            };
+            let read = ArgumentReader { memory: &memory }.text(at, PATH_LENGTH);
+            let expected = is_text.then(|| text[..(length - 1).min(PATH_LENGTH - 1)].to_vec());
+            assert_eq!(read, expected, "{at} {length}");
         }
     }
 

@@ -13,19 +13,32 @@ use rustix::net::SocketAddrUnix;
 
 use super::area::Area;
 use super::operation::{AttributeChange, FileTime, OpenHow};
-use super::resolve::{BENEATH, ResolvedFile, ResolvedPath, trim};
+use super::resolve::{BENEATH, FileIdentity, ResolvedFile, ResolvedPath, identity_of, trim};
 use super::tracee::own_path;
+use crate::kernel;
 use crate::sandbox;
 
 /// Bits of new files: all but setuid and setgid, which would give another user's rights to whoever runs the file.
 const PERMISSIONS: u32 = 0o1777;
+
+/// Flags that are valid with each other, and with any access.
+const COMMON_FLAGS: OFlags = OFlags::ACCMODE
+    .union(OFlags::CREATE)
+    .union(OFlags::EXCL)
+    .union(OFlags::TRUNC)
+    .union(OFlags::APPEND)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::LARGEFILE);
 
 /// Extended attributes that need no capability.
 const ATTRIBUTES: [&[u8]; 2] = [b"user.", ACCESS_LISTS];
 const ACCESS_LISTS: &[u8] = b"system.posix_acl_";
 
 pub(super) enum Opened {
-    File(OwnedFd),
+    File(OwnedFd, FileIdentity),
     /// A named pipe that can be written.
     Pipe(OwnedFd),
     /// A named pipe to be opened for reading, by a path descriptor. Opening it waits for a writer.
@@ -64,21 +77,21 @@ pub(super) fn open(entry: &ResolvedPath, how: OpenHow) -> Result<Opened, Errno> 
         Err(Errno::AGAIN) if may_wait => return Ok(Opened::Waits),
         Err(error) => return Err(error),
     };
-    let kind = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
+    let stat = rustix::fs::fstat(&file)?;
+    let kind = FileType::from_raw_mode(stat.st_mode);
     if !matches!(kind, FileType::RegularFile | FileType::Fifo) {
         return Ok(Opened::Special);
     }
     if may_wait {
-        let set = rustix::fs::fcntl_getfl(&file)?;
-        rustix::fs::fcntl_setfl(&file, set - OFlags::NONBLOCK)?;
+        // Leaves the flags alone that cannot be changed.
+        rustix::fs::fcntl_setfl(&file, requested)?;
     }
-    Ok(if kind == FileType::Fifo { Opened::Pipe(file) } else { Opened::File(file) })
+    Ok(if kind == FileType::Fifo { Opened::Pipe(file) } else { Opened::File(file, identity_of(&stat)) })
 }
 
 /// The type of an entry. `None` if it does not exist.
 pub(super) fn kind(entry: &ResolvedPath) -> Option<FileType> {
-    let stat = rustix::fs::statat(&entry.folder, trim(&entry.name), AtFlags::SYMLINK_NOFOLLOW).ok()?;
-    Some(FileType::from_raw_mode(stat.st_mode))
+    Some(FileType::from_raw_mode(entry.stat().ok()?.st_mode))
 }
 
 pub(super) fn is_mount_point(entry: &ResolvedPath) -> bool {
@@ -105,8 +118,17 @@ pub(super) fn make_folder(entry: &ResolvedPath, mode: u32) -> Result<(), Errno> 
 pub(super) fn are_flags_valid(how: OpenHow) -> bool {
     let (Ok(flags), Ok(mode)) = (u32::try_from(how.flags), u32::try_from(how.mode)) else { return false };
     let (flags, mode) = (OFlags::from_bits_retain(flags), Mode::from_bits_retain(mode));
+    if how.resolve == 0 && are_common(flags, mode) {
+        return true;
+    }
     let opened = rustix::fs::openat2(CWD, "", flags, mode, ResolveFlags::from_bits_retain(how.resolve));
     !matches!(opened, Err(Errno::INVAL))
+}
+
+/// Returns true for flags and modes that every kernel takes together.
+fn are_common(flags: OFlags, mode: Mode) -> bool {
+    let largest = if flags.contains(OFlags::CREATE) { 0o7777 } else { 0 };
+    COMMON_FLAGS.contains(flags) && flags & OFlags::ACCMODE != OFlags::ACCMODE && mode.bits() & !largest == 0
 }
 
 /// The kernel looks at the type of a node before the path.
@@ -199,7 +221,6 @@ pub(super) fn truncate(target: &ResolvedFile, length: i64) -> Result<(), Errno> 
 }
 
 pub(super) fn change(target: &ResolvedFile, change: &AttributeChange) -> Result<(), Errno> {
-    let name = own_path(&target.file);
     let is_link = FileType::from_raw_mode(target.stat.st_mode) == FileType::Symlink;
     if target.leads_to_protected && changes_rights(change) {
         return Err(Errno::PERM);
@@ -207,7 +228,11 @@ pub(super) fn change(target: &ResolvedFile, change: &AttributeChange) -> Result<
     match change {
         AttributeChange::Mode(_) if is_link => Err(Errno::OPNOTSUPP),
         AttributeChange::Mode(mode) if !is_mode_permitted(target, *mode) => Err(Errno::PERM),
-        AttributeChange::Mode(mode) => rustix::fs::chmod(name, Mode::from_raw_mode(mode & 0o7777)),
+        AttributeChange::Mode(mode) => match kernel::change_mode(target.file.as_fd(), mode & 0o7777) {
+            Ok(()) => Ok(()),
+            // Before Linux 6.6, or in a container that denies a call which it does not know.
+            Err(_) => rustix::fs::chmod(own_path(&target.file), Mode::from_raw_mode(mode & 0o7777)),
+        },
         AttributeChange::Owner(user, group) => {
             let (user, group) = (user.map(Uid::from_raw), group.map(Gid::from_raw));
             rustix::fs::chownat(&target.file, "", user, group, AtFlags::EMPTY_PATH)
@@ -228,11 +253,11 @@ pub(super) fn change(target: &ResolvedFile, change: &AttributeChange) -> Result<
                 return Err(Errno::PERM);
             }
             let flags = XattrFlags::from_bits(*flags).ok_or(Errno::INVAL)?;
-            rustix::fs::setxattr(name, attribute, value, flags)
+            rustix::fs::setxattr(own_path(&target.file), attribute, value, flags)
         }
         AttributeChange::RemoveAttribute { name: attribute } => {
             permitted(attribute.as_bytes())?;
-            rustix::fs::removexattr(name, attribute)
+            rustix::fs::removexattr(own_path(&target.file), attribute)
         }
     }
 }
@@ -270,4 +295,32 @@ fn permitted(attribute: &[u8]) -> Result<(), Errno> {
 
 fn timespec(time: FileTime) -> Timespec {
     Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_takes_common_flags() {
+        let parts: Vec<OFlags> = COMMON_FLAGS.iter().collect();
+        let (mut common, mut count) = (0, 0);
+        for chosen in 0..1_u32 << parts.len() {
+            let chosen = parts.iter().enumerate().filter(|(index, _)| chosen >> index & 1 == 1);
+            let flags: OFlags = chosen.map(|(_, flag)| *flag).collect();
+            for mode in [0, 0o644, 0o7777, 0o10_000] {
+                let mode = Mode::from_bits_retain(mode);
+                let opened = rustix::fs::openat2(CWD, "", flags, mode, ResolveFlags::empty());
+                count += 1;
+                if are_common(flags, mode) {
+                    common += 1;
+                    assert_eq!(opened.err(), Some(Errno::NOENT), "{flags:?} {mode:?}");
+                }
+            }
+        }
+        assert!(common > 100 && common < count);
+        for (flags, mode) in [(OFlags::CREATE | OFlags::DIRECTORY, 0), (OFlags::WRONLY, 0o644)] {
+            assert!(!are_common(flags, Mode::from_raw_mode(mode)), "{flags:?}");
+        }
+    }
 }

@@ -49,8 +49,8 @@ pub(in crate::supervisor) struct RecordWriter {
 pub(super) enum Touched<'a> {
     /// Creates, replaces or removes it.
     Entry(&'a ResolvedPath),
-    /// Changes the content or the mode of a file.
-    Content(&'a ResolvedPath),
+    /// Changes the content or the mode of a file. Contains a look at the entry, if there was one already.
+    Content(&'a ResolvedPath, Option<Result<Stat, Errno>>),
     /// Gives a file another name.
     Linked { from: &'a ResolvedPath, to: &'a ResolvedPath },
     /// Moves an entry, with all that is below it.

@@ -65,7 +65,9 @@ pub(super) fn refused_change(tracee: &Tracee<'_>, roots: &Roots) -> Option<(Refu
     let memory = |address, length| tracee.memory(address, length);
     let operation = operation::operation(tracee.call, &memory)?;
     let changed = match &operation {
-        FileOperation::Open { at, how } if how.writes() => vec![Operand { at, need: Need::Written }],
+        FileOperation::Open { at, how } if how.writes() && !tracee::is_null_device(&at.path) => {
+            vec![Operand { at, need: Need::Written }]
+        }
         FileOperation::MakeFolder { at, .. }
         | FileOperation::MakeNode { at, .. }
         | FileOperation::MakeSymlink { at, .. }

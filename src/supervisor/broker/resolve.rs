@@ -17,8 +17,13 @@ use rustix::io::Errno;
 use super::area::Area;
 use super::operation::{CallPath, FileReference};
 use super::tracee::{self, Tracee};
+use direct::FolderNames;
+use parts::{inside, plain};
+pub(super) use parts::{split, trim};
 use root::Root;
 
+mod direct;
+mod parts;
 mod root;
 
 /// The kernel follows as many symbolic links.
@@ -40,6 +45,7 @@ pub(in crate::supervisor) struct Roots {
     /// Unrecorded folders that did not exist.
     missing: Mutex<Vec<PathBuf>>,
     protected: Vec<PathBuf>,
+    names: FolderNames,
 }
 
 /// A directory entry below a root, which may not exist.
@@ -47,6 +53,8 @@ pub(in crate::supervisor) struct Roots {
 pub(super) struct ResolvedPath {
     pub(super) area: Area,
     pub(super) folder: OwnedFd,
+    /// True if users may not change each other's entries in the folder, or if that is unknown.
+    pub(super) is_sticky: bool,
     /// One component, which may end with slashes.
     pub(super) name: OsString,
     /// Without symbolic links.
@@ -64,11 +72,18 @@ pub(super) struct ResolvedFile {
     /// Opened with `O_PATH`.
     pub(super) file: OwnedFd,
     pub(super) stat: Stat,
+    /// Where it was found. `None` if it was found by its own name.
+    pub(super) entry: Option<ResolvedPath>,
 }
 
 impl ResolvedPath {
     pub(super) fn is_brokered(&self) -> bool {
         self.area.is_brokered()
+    }
+
+    /// What the entry is now.
+    pub(super) fn stat(&self) -> Result<Stat, Errno> {
+        rustix::fs::statat(&self.folder, trim(&self.name), AtFlags::SYMLINK_NOFOLLOW)
     }
 }
 
@@ -89,9 +104,9 @@ impl Roots {
         root::sort(&mut roots);
         let is_below = |path: &PathBuf| roots.iter().any(|root| path.starts_with(&root.path));
         let mut all: Vec<PathBuf> = VIRTUAL.iter().map(PathBuf::from).filter(is_below).collect();
-        all.extend(protected.iter().flat_map(|path| names(path)));
+        all.extend(protected.iter().flat_map(|path| names(path)).map(|path| plain(&path)));
         let missing = Mutex::new(missing.into_iter().cloned().collect());
-        Ok(Self { open: RwLock::new(roots), missing, protected: all })
+        Ok(Self { open: RwLock::new(roots), missing, protected: all, names: FolderNames::default() })
     }
 
     /// Opens unrecorded folders that were made since. A path with a symbolic link is none of them: the command can have
@@ -128,6 +143,11 @@ impl Roots {
         place: &CallPath,
         resolve: ResolveFlags,
     ) -> Result<Option<ResolvedPath>, Errno> {
+        if resolve.is_empty()
+            && let Some(entry) = self.direct_entry(tracee, place)
+        {
+            return Ok(Some(entry));
+        }
         let base = base(tracee, place, resolve)?;
         look_until_settled(|| self.entry_from(base.as_ref().map(AsFd::as_fd), &place.path, resolve))
     }
@@ -144,8 +164,8 @@ impl Roots {
         // Fails if the caller may not look for names in the folder.
         let stat = rustix::fs::statat(&folder, ".", AtFlags::empty())?;
         match self.entry_below(&tracee::name_of(&folder)?, name) {
-            Look::Found(entry) if is_same(&rustix::fs::fstat(&entry.folder)?, &stat) => {
-                Ok(Look::Found(entry))
+            Look::Found((entry, found)) if found == identity_of(&stat) => {
+                Ok(Look::Found(ResolvedPath { is_sticky: is_sticky(&stat), ..entry }))
             }
             Look::Elsewhere => Ok(Look::Elsewhere),
             // A deleted folder has the name of another one, and nothing is made in it.
@@ -154,33 +174,35 @@ impl Roots {
         }
     }
 
-    /// The entry `name` of the folder `parent`, whose path has no symbolic links.
-    fn entry_below(&self, parent: &Path, name: &OsStr) -> Look<ResolvedPath> {
+    /// The entry `name` of the folder `parent`, whose path has no symbolic links, and the identity of the folder.
+    fn entry_below(&self, parent: &Path, name: &OsStr) -> Look<(ResolvedPath, FileIdentity)> {
         let path = parent.join(trim(name));
         let Some((root, inside)) = self.root_of(parent) else { return Look::Elsewhere };
         if self.is_protected(&path) || root.is_of_modegate(&path) {
             return Look::Elsewhere;
         }
-        let folder = match root.look(inside, OFlags::DIRECTORY) {
-            Look::Found((folder, _)) => folder,
-            Look::Elsewhere => return Look::Elsewhere,
-            Look::Changed => return Look::Changed,
-        };
-        Look::Found(ResolvedPath { area: root.area, folder, name: name.to_owned(), path })
+        match root.folder(inside) {
+            Look::Found((folder, identity)) => {
+                let (area, name) = (root.area, name.to_owned());
+                Look::Found((ResolvedPath { area, folder, is_sticky: true, name, path }, identity))
+            }
+            Look::Elsewhere => Look::Elsewhere,
+            Look::Changed => Look::Changed,
+        }
     }
 
     /// The root that decides about a path without symbolic links, and the rest of the path.
     fn root_of<'p>(&self, path: &'p Path) -> Option<(Arc<Root>, &'p Path)> {
-        self.roots().iter().find_map(|root| Some((Arc::clone(root), path.strip_prefix(&root.path).ok()?)))
+        self.roots().iter().find_map(|root| Some((Arc::clone(root), inside(path, &root.path)?)))
     }
 
     fn is_protected(&self, path: &Path) -> bool {
-        self.protected.iter().any(|protected| path.starts_with(protected))
+        self.protected.iter().any(|protected| inside(path, protected).is_some())
     }
 
     /// Who decides about a path without symbolic links. `None` if it is not below a root.
     pub(super) fn area_of(&self, path: &Path) -> Option<Area> {
-        self.roots().iter().find(|root| path.starts_with(&root.path)).map(|root| root.area)
+        self.roots().iter().find(|root| inside(path, &root.path).is_some()).map(|root| root.area)
     }
 
     /// Returns true if the path, which has no symbolic links, is below a root.
@@ -190,7 +212,7 @@ impl Roots {
 
     /// Returns true if a change of the path could move or replace something that is protected.
     pub(super) fn leads_to_protected(&self, path: &Path) -> bool {
-        self.protected.iter().any(|protected| protected.starts_with(path))
+        self.protected.iter().any(|protected| inside(protected, path).is_some())
     }
 
     /// Like [`Self::entry`], for an entry that is opened: symbolic links are followed, also one that leads to
@@ -203,6 +225,12 @@ impl Roots {
     ) -> Result<Option<ResolvedPath>, Errno> {
         if let Some(number) = tracee::named_descriptor(&place.path).filter(|_| resolve.is_empty()) {
             return Ok(self.of_descriptor(&tracee.named(number)?));
+        }
+        if resolve.is_empty()
+            && let Some(entry) = self.direct_entry(tracee, place)
+            && link_target(&entry.folder, &entry.name)?.is_none()
+        {
+            return Ok(Some(entry));
         }
         let base = base(tracee, place, resolve)?;
         look_until_settled(|| self.entry_to_open_from(base.as_ref().map(AsFd::as_fd), &place.path, resolve))
@@ -261,15 +289,11 @@ impl Roots {
         };
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Look::Elsewhere };
         match self.entry_below(parent, name) {
-            Look::Found(entry) => {
-                let named = rustix::fs::statat(&entry.folder, &entry.name, AtFlags::SYMLINK_NOFOLLOW);
-                if named.is_ok_and(|named| is_same(&named, &stat)) {
-                    Look::Found(entry)
-                } else {
-                    Look::Changed
-                }
+            Look::Found((entry, _)) if entry.stat().is_ok_and(|named| is_same(&named, &stat)) => {
+                Look::Found(entry)
             }
-            other => other,
+            Look::Found(_) | Look::Changed => Look::Changed,
+            Look::Elsewhere => Look::Elsewhere,
         }
     }
 
@@ -280,6 +304,11 @@ impl Roots {
         object: &FileReference,
         resolve: ResolveFlags,
     ) -> Result<Option<ResolvedFile>, Errno> {
+        if resolve.is_empty()
+            && let Some(file) = self.direct_file(tracee, object)
+        {
+            return Ok(Some(file));
+        }
         look_until_settled(|| self.look_at_file(tracee, object, resolve))
     }
 
@@ -297,7 +326,8 @@ impl Roots {
         // There is nothing to ask about or to record.
         if is_unnamed && object.descriptor().is_some() {
             let (is_root, leads_to_protected) = (false, false);
-            let resolved = ResolvedFile { area: Area::Own, is_root, leads_to_protected, file, stat };
+            let area = Area::Own;
+            let resolved = ResolvedFile { area, is_root, leads_to_protected, file, stat, entry: None };
             return Ok(Look::Found(resolved));
         }
         let Some((root, inside)) = self.root_of(&path) else { return Ok(Look::Elsewhere) };
@@ -312,6 +342,7 @@ impl Roots {
                 leads_to_protected: self.leads_to_protected(&path),
                 file: again,
                 stat: stat_again,
+                entry: None,
             }),
             Look::Found(_) | Look::Changed => Look::Changed,
             Look::Elsewhere => Look::Elsewhere,
@@ -455,28 +486,15 @@ pub(super) fn is_same(one: &Stat, other: &Stat) -> bool {
     (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 }
 
-/// The path of the folder, and the last component with its slashes. `None` if the path names no entry of a folder.
-pub(super) fn split(path: &Path) -> Option<(&Path, &OsStr)> {
-    let bytes = path.as_os_str().as_bytes();
-    let end = bytes.iter().rposition(|byte| *byte != b'/')?;
-    let (parent, name) = match bytes[..=end].iter().rposition(|byte| *byte == b'/') {
-        Some(slash) => (&bytes[..=slash], &bytes[slash + 1..]),
-        None => (&b"."[..], bytes),
-    };
-    let name = OsStr::from_bytes(name);
-    let is_special = matches!(trim(name).as_bytes(), b"." | b"..");
-    (!is_special).then(|| (Path::new(OsStr::from_bytes(parent)), name))
-}
-
-/// A component without the slashes after it.
-pub(super) fn trim(name: &OsStr) -> &OsStr {
-    let bytes = name.as_bytes();
-    let end = bytes.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
-    OsStr::from_bytes(&bytes[..end])
-}
-
 /// The file's device and number, which no other existing file has.
 pub(super) fn identity(file: &OwnedFd) -> Result<FileIdentity, Errno> {
-    let stat = rustix::fs::fstat(file)?;
-    Ok((stat.st_dev, stat.st_ino))
+    rustix::fs::fstat(file).as_ref().map(identity_of).map_err(|error| *error)
+}
+
+fn is_sticky(folder: &Stat) -> bool {
+    Mode::from_raw_mode(folder.st_mode).contains(Mode::SVTX)
+}
+
+pub(super) fn identity_of(stat: &Stat) -> FileIdentity {
+    (stat.st_dev, stat.st_ino)
 }

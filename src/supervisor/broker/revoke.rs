@@ -21,7 +21,7 @@ use rustix::process::{self, Pid, Signal};
 use mappings::{MappedFile, SharedMappings};
 
 use super::caller;
-use super::resolve::{FileIdentity, identity, is_same};
+use super::resolve::{FileIdentity, ResolvedPath, identity, is_same};
 use super::tracee::{self, own_path};
 use crate::kernel;
 use crate::supervisor::children::descendants;
@@ -99,9 +99,15 @@ impl HandedOver {
         self.caches = caches;
     }
 
-    /// Remembers a file before it is handed over. `is_new` is true if the call has made it.
-    pub(super) fn add(&mut self, file: &OwnedFd, is_new: bool) -> Result<(), Errno> {
-        let identity = identity(file)?;
+    /// Remembers a file before it is handed over. `entry` is where it was opened, and `is_new` is true if the call has
+    /// made it.
+    pub(super) fn add(
+        &mut self,
+        file: &OwnedFd,
+        identity: FileIdentity,
+        entry: Option<&ResolvedPath>,
+        is_new: bool,
+    ) -> Result<(), Errno> {
         if !is_new {
             // Another opening may complete it.
             self.disposable.remove(&identity);
@@ -114,8 +120,14 @@ impl HandedOver {
             self.prune_at = PRUNE_AT.max(2 * self.files.len());
         }
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let path_descriptor = rustix::fs::open(own_path(file), flags, Mode::empty())?;
-        if is_new && self.is_in_cache(&path_descriptor) {
+        let path_descriptor = match entry.and_then(|entry| by_name(entry, identity)) {
+            Some(found) => found,
+            None => rustix::fs::open(own_path(file), flags, Mode::empty())?,
+        };
+        // The name is looked at again before the file is deleted.
+        let is_in_cache =
+            |entry: &ResolvedPath| self.caches.iter().any(|cache| entry.path.starts_with(cache));
+        if is_new && entry.map_or_else(|| self.is_in_cache(&path_descriptor), is_in_cache) {
             self.disposable.insert(identity);
         }
         self.files.insert(identity, path_descriptor);
@@ -223,6 +235,14 @@ impl HandedOver {
             thread::sleep(INTERVAL);
         }
     }
+}
+
+/// Opens a file by the name of its entry, which takes half as long as by its descriptor. `None` if the name leads to
+/// another file by now.
+fn by_name(entry: &ResolvedPath, expected: FileIdentity) -> Option<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(&entry.folder, &entry.name, flags, Mode::empty()).ok()?;
+    identity(&file).is_ok_and(|found| found == expected).then_some(file)
 }
 
 /// A file or named pipe whose writers are looked for.

@@ -42,7 +42,8 @@ impl SharedMemory {
         }
         let folder = self.folder.as_ref()?.try_clone().ok()?;
         let name = name.as_os_str().to_owned();
-        Some(ResolvedPath { area: Area::Unrecorded, folder, path: Path::new(FOLDER).join(&name), name })
+        let path = Path::new(FOLDER).join(&name);
+        Some(ResolvedPath { area: Area::Unrecorded, folder, is_sticky: true, name, path })
     }
 
     /// Like [`Self::entry`], for a file that the command has made.

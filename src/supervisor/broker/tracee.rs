@@ -2,7 +2,8 @@
 //! suspended afterwards; see [`Tracee::is_suspended`].
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -49,12 +50,21 @@ impl Tracee<'_> {
     pub(super) fn folder(&self, descriptor: Option<i32>) -> Result<OwnedFd, Errno> {
         match descriptor {
             Some(number) => self.descriptor(number),
-            None => open_path(&format!("/proc/{}/cwd", self.call.thread)),
+            None => open_path(&self.folder_link(None)),
+        }
+    }
+
+    /// The link of `/proc` that leads to the folder of a relative path.
+    pub(super) fn folder_link(&self, descriptor: Option<i32>) -> String {
+        let thread = self.call.thread;
+        match descriptor {
+            Some(number) => format!("/proc/{thread}/fd/{number}"),
+            None => format!("/proc/{thread}/cwd"),
         }
     }
 
     pub(super) fn descriptor(&self, number: i32) -> Result<OwnedFd, Errno> {
-        let opened = open_path(&format!("/proc/{}/fd/{number}", self.call.thread));
+        let opened = open_path(&self.folder_link(Some(number)));
         opened.map_err(|error| if error == Errno::NOENT { Errno::BADF } else { error })
     }
 
@@ -137,10 +147,19 @@ impl Tracee<'_> {
     }
 
     fn umask(&self) -> Option<Mode> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.call.thread)).ok()?;
-        let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
-        u32::from_str_radix(umask.trim(), 8).ok().map(Mode::from_raw_mode)
+        // The second line. The first has a name of at most 64 characters, each with at most four.
+        let mut start = [0; 512];
+        let mut status = File::open(format!("/proc/{}/status", self.call.thread)).ok()?;
+        let length = status.read(&mut start).ok()?;
+        umask_of(&start[..length])
     }
+}
+
+/// The umask in the whole lines at the start of a thread's status.
+fn umask_of(status: &[u8]) -> Option<Mode> {
+    let mut lines = status.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
+    let umask = str::from_utf8(lines.find_map(|line| line.strip_prefix(b"Umask:"))?).ok()?;
+    u32::from_str_radix(umask.trim(), 8).ok().map(Mode::from_raw_mode)
 }
 
 /// A file that was found by a descriptor of the caller, or by another link of its own.
@@ -194,6 +213,11 @@ pub(super) fn depends_on_process(path: &Path) -> bool {
         }
 }
 
+/// Landlock lets the null device be written under every policy, and nothing is opened more often.
+pub(super) fn is_null_device(path: &Path) -> bool {
+    path.as_os_str() == "/dev/null"
+}
+
 /// A path of this process that leads to the descriptor's file.
 pub(super) fn own_path(file: impl AsFd) -> String {
     format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())
@@ -203,4 +227,18 @@ pub(super) fn own_path(file: impl AsFd) -> String {
 pub(super) fn name_of(file: impl AsFd) -> Result<PathBuf, Errno> {
     let name = rustix::fs::readlinkat(CWD, own_path(file), Vec::new())?;
     Ok(OsString::from_vec(name.into_bytes()).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn umask_is_read_from_whole_lines_only() {
+        let status = b"Name:\tUmask:\\n0777\nUmask:\t0027\nState:\tS (sleeping)\n";
+        assert_eq!(umask_of(status), Some(Mode::from_raw_mode(0o027)));
+        for start in [&b""[..], b"Name:\tsh\n", b"Name:\tsh\nUmask:\t00", b"Name:\tsh\nUmask:\t0027"] {
+            assert_eq!(umask_of(start), None, "{:?}", String::from_utf8_lossy(start));
+        }
+    }
 }

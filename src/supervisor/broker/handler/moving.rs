@@ -23,7 +23,11 @@ pub(super) fn rename(
     to: &CallPath,
     flags: u32,
 ) -> Result<(), EarlyEnd> {
-    let (from, to) = within_workspace(handler.resolve(from)?, handler.resolve(to)?)?;
+    let entry = handler.resolve(from)?;
+    // Programs often move within a folder.
+    let sibling = entry.as_ref().and_then(|entry| handler.broker.roots.sibling(entry, [from, to]));
+    let to = sibling.map_or_else(|| handler.resolve(to), |sibling| Ok(Some(sibling)))?;
+    let (from, to) = within_workspace(entry, to)?;
     handler.check_replaceable(&from)?;
     handler.check_replaceable(&to)?;
     let keeps = RenameFlags::from_bits_retain(flags).contains(RenameFlags::NOREPLACE);

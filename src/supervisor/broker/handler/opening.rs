@@ -3,21 +3,23 @@
 use std::os::unix::ffi::OsStrExt;
 use std::sync::PoisonError;
 
-use rustix::fs::{OFlags, ResolveFlags};
+use rustix::fs::{FileType, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 use super::{CallHandler, path_failure};
+use crate::sandbox::BrokerPolicy;
 use crate::supervisor::broker::operation::{CallPath, FileReference, OpenHow};
 use crate::supervisor::broker::outcome::{CallOutcome, EarlyEnd, Postponed, WaitReason};
 use crate::supervisor::broker::perform::{self, Opened};
 use crate::supervisor::broker::recorder::Touched;
 use crate::supervisor::broker::resolve::{self, ResolvedPath};
 use crate::supervisor::broker::terminals::Terminal;
+use crate::supervisor::broker::tracee;
 
 pub(super) fn open(handler: &CallHandler<'_>, at: &CallPath, how: OpenHow) -> Result<CallOutcome, EarlyEnd> {
     let flags = OFlags::from_bits_retain(u32::try_from(how.flags).map_err(|_| EarlyEnd::Continue)?);
     let resolve = ResolveFlags::from_bits(how.resolve).ok_or(EarlyEnd::Continue)?;
-    if !how.writes() {
+    if !how.writes() || tracee::is_null_device(&at.path) {
         return Err(EarlyEnd::Continue);
     }
     if resolve.contains(ResolveFlags::CACHED) {
@@ -27,18 +29,23 @@ pub(super) fn open(handler: &CallHandler<'_>, at: &CallPath, how: OpenHow) -> Re
     if !perform::are_flags_valid(how) {
         return Err(Errno::INVAL.into());
     }
-    let OpenedEntry { opened, is_new } = if how.is_unnamed() {
+    let OpenedEntry { opened, entry, is_new } = if how.is_unnamed() {
         let opened = open_unnamed(handler, &folder(handler, at, flags, resolve)?, how)?;
-        OpenedEntry { opened, is_new: true }
+        OpenedEntry { opened, entry: None, is_new: true }
     } else if at.path.as_os_str().as_bytes().ends_with(b"/") {
         // Stands for a folder, which cannot be written.
         return Err(EarlyEnd::Continue);
     } else {
         let mut looks = 0..resolve::MAX_LOOKS;
+        // The policy and the rules are about the file to which a link leads.
+        let is_decided = handler.policy == BrokerPolicy::Ask || handler.broker.reads.is_some();
+        let mut may_be_link = follows_link(flags) && !is_decided && resolve.is_empty();
         loop {
-            match open_entry(handler, at, how, flags) {
-                // Another thread has put a symbolic link there.
-                Err(EarlyEnd::Error(Errno::LOOP)) if follows_link(flags) && looks.next().is_some() => {}
+            match open_entry(handler, at, how, may_be_link) {
+                // A symbolic link, which another thread can have put there.
+                Err(EarlyEnd::Error(Errno::LOOP)) if follows_link(flags) && looks.next().is_some() => {
+                    may_be_link = false;
+                }
                 // Another program has moved the file out of its folder.
                 Err(EarlyEnd::Error(Errno::XDEV)) if looks.next().is_some() => {}
                 opened => break opened?,
@@ -47,8 +54,8 @@ pub(super) fn open(handler: &CallHandler<'_>, at: &CallPath, how: OpenHow) -> Re
     };
     let mut handed_over = handler.broker.handed_over.lock().unwrap_or_else(PoisonError::into_inner);
     match opened {
-        Opened::File(file) => {
-            handed_over.add(&file, is_new)?;
+        Opened::File(file, identity) => {
+            handed_over.add(&file, identity, entry.as_ref(), is_new)?;
             Ok(CallOutcome::hand_over(file, flags))
         }
         Opened::Pipe(file) => {
@@ -64,23 +71,27 @@ pub(super) fn open(handler: &CallHandler<'_>, at: &CallPath, how: OpenHow) -> Re
 
 struct OpenedEntry {
     opened: Opened,
+    /// `None` for an unnamed file.
+    entry: Option<ResolvedPath>,
     /// There was no such file before.
     is_new: bool,
 }
 
-/// Opens a file of the workspace by its name.
+/// Opens a file of the workspace by its name. If `may_be_link` is true, the call fails with `ELOOP` at a symbolic link:
+/// there are few, and the file is looked at in any case.
 fn open_entry(
     handler: &CallHandler<'_>,
     at: &CallPath,
     how: OpenHow,
-    flags: OFlags,
+    may_be_link: bool,
 ) -> Result<OpenedEntry, EarlyEnd> {
-    let resolve = ResolveFlags::from_bits_retain(how.resolve);
+    let flags = OFlags::from_bits_retain(u32::try_from(how.flags).map_err(|_| EarlyEnd::Continue)?);
+    let limits = ResolveFlags::from_bits_retain(how.resolve);
     let (roots, tracee) = (&handler.broker.roots, &handler.tracee);
-    let resolved = if follows_link(flags) {
-        roots.entry_to_open(tracee, at, resolve)
-    } else {
-        roots.entry(tracee, at, resolve)
+    let resolved = match may_be_link.then(|| roots.direct_entry(tracee, at)).flatten() {
+        Some(entry) => Ok(Some(entry)),
+        None if follows_link(flags) => roots.entry_to_open(tracee, at, limits),
+        None => roots.entry(tracee, at, limits),
     };
     let resolved = resolved.map_err(|error| path_failure(Some(&at.path), error))?;
     let entry = resolved.filter(ResolvedPath::is_brokered).ok_or(EarlyEnd::Continue)?;
@@ -88,19 +99,41 @@ fn open_entry(
         handler.check_readable(&entry)?;
     }
     handler.check_opened(&entry, flags)?;
-    let _lock = handler.lock([&entry])?;
+    let lock = handler.lock([&entry])?;
+    let recording = handler.begin_change();
+    let found = entry.stat();
+    if may_be_link && is_of_type(found, FileType::Symlink) {
+        return Err(Errno::LOOP.into());
+    }
     if flags.contains(OFlags::CREATE) {
         handler.check_replaceable(&entry)?;
     }
-    let _recorded = handler.record(&[Touched::Content(&entry)])?;
-    let is_new = flags.contains(OFlags::CREATE) && perform::kind(&entry).is_none();
-    let opened = if flags.contains(OFlags::CREATE) {
-        tracee.with_umask(|| perform::open(&entry, how))
-    } else {
+    let is_new = flags.contains(OFlags::CREATE) && matches!(found, Err(Errno::NOENT));
+    handler.record_before(&[Touched::Content(&entry, Some(found))])?;
+    let create = || tracee.with_umask(|| perform::open(&entry, how));
+    // In sticky folders, the kernel forbids to open other users' files with this flag.
+    let needs_flag = flags.contains(OFlags::EXCL) || entry.is_sticky;
+    // With slashes after the name, the error depends on the flag.
+    let is_plain_file = is_of_type(found, FileType::RegularFile) && resolve::trim(&entry.name) == entry.name;
+    let opened = if !flags.contains(OFlags::CREATE) {
         tracee.if_suspended(|| perform::open(&entry, how))
+    } else if needs_flag || !is_plain_file {
+        create()
+    } else {
+        // The umask takes long to read, and only a new file needs it.
+        match tracee.if_suspended(|| perform::open(&entry, how.of_existing())) {
+            Err(Errno::NOENT) => create(),
+            opened => opened,
+        }
     };
     let opened = opened.map_err(|error| open_failure(&entry, error))?;
-    Ok(OpenedEntry { opened, is_new })
+    drop(recording);
+    drop(lock);
+    Ok(OpenedEntry { opened, entry: Some(entry), is_new })
+}
+
+fn is_of_type(found: Result<Stat, Errno>, kind: FileType) -> bool {
+    found.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == kind)
 }
 
 /// The folder of an unnamed file, as an entry of itself.
@@ -114,7 +147,8 @@ fn folder(
     let folder = handler.broker.roots.file(&handler.tracee, &object, resolve);
     let folder = folder.map_err(|error| path_failure(Some(&at.path), error))?;
     let folder = folder.filter(|folder| folder.area.is_brokered()).ok_or(EarlyEnd::Continue)?;
-    Ok(ResolvedPath { area: folder.area, folder: folder.file, name: ".".into(), path: at.path.clone() })
+    let (area, folder) = (folder.area, folder.file);
+    Ok(ResolvedPath { area, folder, is_sticky: true, name: ".".into(), path: at.path.clone() })
 }
 
 fn open_unnamed(handler: &CallHandler<'_>, folder: &ResolvedPath, how: OpenHow) -> Result<Opened, EarlyEnd> {
@@ -122,9 +156,8 @@ fn open_unnamed(handler: &CallHandler<'_>, folder: &ResolvedPath, how: OpenHow) 
         .tracee
         .with_umask(|| perform::open(folder, how))
         .map_err(|error| open_failure(folder, error))?;
-    if let Opened::File(file) = &opened {
-        let identity = resolve::identity(file)?;
-        handler.broker.unnamed.lock().unwrap_or_else(PoisonError::into_inner).insert(identity);
+    if let Opened::File(_, identity) = &opened {
+        handler.broker.unnamed.lock().unwrap_or_else(PoisonError::into_inner).insert(*identity);
     }
     Ok(opened)
 }

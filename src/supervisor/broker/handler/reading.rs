@@ -63,7 +63,7 @@ fn open_created(
     let own_entry = opened.ok().flatten().filter(|entry| entry.area == Area::Own);
     let entry = own_entry.ok_or(EarlyEnd::Continue)?;
     match handler.tracee.with_umask(|| perform::open(&entry, how))? {
-        Opened::File(file) => Ok(CallOutcome::hand_over(file, flags)),
+        Opened::File(file, _) => Ok(CallOutcome::hand_over(file, flags)),
         _ => Err(EarlyEnd::Continue),
     }
 }

@@ -1,5 +1,6 @@
 //! Looks at entries before a call changes them. Nothing is recorded if copies of files are missing.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
@@ -36,11 +37,21 @@ pub(super) struct DiskEntry<'a> {
     folder: Option<&'a OwnedFd>,
     pub(super) name: &'a OsStr,
     pub(super) path: &'a Path,
+    /// The first look at it.
+    stat: OnceCell<Result<Stat, Errno>>,
 }
 
 impl<'a> DiskEntry<'a> {
     pub(super) fn of(resolved: &'a ResolvedPath) -> Self {
-        Self { folder: Some(&resolved.folder), name: trim(&resolved.name), path: &resolved.path }
+        Self::new(Some(&resolved.folder), trim(&resolved.name), &resolved.path)
+    }
+
+    fn new(folder: Option<&'a OwnedFd>, name: &'a OsStr, path: &'a Path) -> Self {
+        Self { folder, name, path, stat: OnceCell::new() }
+    }
+
+    fn seen(resolved: &'a ResolvedPath, stat: Option<Result<Stat, Errno>>) -> Self {
+        Self { stat: stat.map(OnceCell::from).unwrap_or_default(), ..Self::of(resolved) }
     }
 
     pub(super) fn folder(&self) -> Result<&'a OwnedFd, Errno> {
@@ -48,7 +59,11 @@ impl<'a> DiskEntry<'a> {
     }
 
     pub(super) fn stat(&self) -> Result<Stat, Errno> {
-        rustix::fs::statat(self.folder()?, self.name, AtFlags::SYMLINK_NOFOLLOW)
+        *self.stat.get_or_init(|| rustix::fs::statat(self.folder()?, self.name, AtFlags::SYMLINK_NOFOLLOW))
+    }
+
+    fn is_folder(&self) -> bool {
+        self.stat().is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir())
     }
 
     fn link_target(&self) -> Result<PathBuf, Errno> {
@@ -60,7 +75,7 @@ impl<'a> DiskEntry<'a> {
     fn open_folder(&self) -> Option<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let is_too_deep = self.path.iter().count() >= MAX_LEVELS;
-        let folder = self.folder.filter(|_| !is_too_deep)?;
+        let folder = self.folder.filter(|_| !is_too_deep && self.is_folder())?;
         rustix::fs::openat2(folder, self.name, flags, Mode::empty(), BENEATH).ok()
     }
 }
@@ -102,9 +117,10 @@ impl<'a> Additions<'a> {
             Touched::Entry(entry) => {
                 self.look_at(&DiskEntry::of(entry));
             }
-            Touched::Content(entry) => {
-                self.look_at(&DiskEntry::of(entry));
-                self.check_names(entry);
+            Touched::Content(entry, stat) => {
+                let entry = DiskEntry::seen(entry, *stat);
+                self.look_at(&entry);
+                self.check_names(&entry);
             }
             Touched::Linked { from, to } => {
                 let from = DiskEntry::of(from);
@@ -118,14 +134,14 @@ impl<'a> Additions<'a> {
     }
 
     /// Changes through one name change the file under all of them.
-    fn check_names(&mut self, resolved: &ResolvedPath) {
-        let is_shared = DiskEntry::of(resolved).stat().is_ok_and(|stat| {
+    fn check_names(&mut self, entry: &DiskEntry<'_>) {
+        let is_shared = entry.stat().is_ok_and(|stat| {
             FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
                 && stat.st_nlink > 1
                 && !self.recorder.linked.contains(&(stat.st_dev, stat.st_ino))
         });
         if is_shared {
-            let path = resolved.path.display();
+            let path = entry.path.display();
             self.uncovered.insert(format!(
                 "{path} has other names (hard links), for which its changes are not undone."
             ));
@@ -150,8 +166,8 @@ impl<'a> Additions<'a> {
                 self.why_excluded(&path);
                 return;
             }
-            let from = DiskEntry { folder: Some(&below), name: &name, path: &path };
-            self.look_below(&from, &DiskEntry { folder: target.as_ref(), name: &name, path: &to_path });
+            let from = DiskEntry::new(Some(&below), &name, &path);
+            self.look_below(&from, &DiskEntry::new(target.as_ref(), &name, &to_path));
         }
     }
 

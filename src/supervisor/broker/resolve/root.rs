@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
-use super::{BENEATH, Look};
+use super::{BENEATH, FileIdentity, Look, identity, identity_of, inside, plain};
 use crate::supervisor::broker::area::Area;
 
 /// Types of file systems whose files stand for processes, devices and settings of the kernel: proc, sysfs, both
@@ -36,7 +36,7 @@ const OWN_FOLDERS: &str = "modegate-";
 pub(super) struct Root {
     pub path: PathBuf,
     folder: OwnedFd,
-    device: u64,
+    identity: FileIdentity,
     pub area: Area,
 }
 
@@ -52,26 +52,45 @@ impl Root {
 
     /// Fails if a part of the path is a symbolic link.
     pub(super) fn open_as_named(path: &Path, area: Area) -> io::Result<Self> {
-        let path = path.to_owned();
+        let path = plain(path);
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let resolve = ResolveFlags::NO_SYMLINKS;
         let folder = rustix::fs::openat2(rustix::fs::CWD, &path, flags, Mode::empty(), resolve)?;
-        let device = rustix::fs::fstat(&folder)?.st_dev;
-        Ok(Self { path, folder, device, area })
+        let identity = identity(&folder)?;
+        Ok(Self { path, folder, identity, area })
     }
 
     /// Returns true for a folder that Modegate made in a temporary folder, such as that of another session's agent, and
     /// for what is in it.
     pub(super) fn is_of_modegate(&self, path: &Path) -> bool {
-        let name = path.strip_prefix(&self.path).ok().and_then(|inside| inside.iter().next()?.to_str());
+        if self.area != Area::Unrecorded {
+            return false;
+        }
+        let name = inside(path, &self.path).and_then(|inside| inside.iter().next()?.to_str());
         let id = name.and_then(|name| name.strip_prefix(OWN_FOLDERS));
-        self.area == Area::Unrecorded && id.is_some_and(|id| id.parse::<uuid::Uuid>().is_ok())
+        id.is_some_and(|id| id.parse::<uuid::Uuid>().is_ok())
     }
 
     /// Returns true if a file on a device belongs to a virtual file system that is mounted below the root.
-    fn excludes(&self, device: u64, file: &OwnedFd) -> bool {
-        device != self.device
+    pub(super) fn excludes(&self, device: u64, file: &OwnedFd) -> bool {
+        device != self.identity.0
             && rustix::fs::fstatfs(file).map_or(true, |system| VIRTUAL_TYPES.contains(&system.f_type))
+    }
+
+    /// Opens a folder below the root, or the root itself.
+    pub(super) fn folder(&self, inside: &Path) -> Look<(OwnedFd, FileIdentity)> {
+        if inside.as_os_str().is_empty() {
+            // Opening it again takes longer.
+            return self
+                .folder
+                .try_clone()
+                .map_or(Look::Elsewhere, |folder| Look::Found((folder, self.identity)));
+        }
+        match self.look(inside, OFlags::DIRECTORY) {
+            Look::Found((folder, stat)) => Look::Found((folder, identity_of(&stat))),
+            Look::Elsewhere => Look::Elsewhere,
+            Look::Changed => Look::Changed,
+        }
     }
 
     /// Opens what is below the root, or the root itself.

@@ -54,7 +54,7 @@ impl SharedMemory {
         let exclusive = if is_made { u64::from(OFlags::EXCL.bits()) } else { 0 };
         let how = OpenHow { flags: how.flags | exclusive, resolve: 0, ..how };
         let file = match tracee.with_umask(|| perform::open(&entry, how)) {
-            Ok(Opened::File(file)) => file,
+            Ok(Opened::File(file, _)) => file,
             Ok(_) => return None,
             // Another program was faster.
             Err(Errno::EXIST) if is_made => return None,
