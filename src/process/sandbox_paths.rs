@@ -238,10 +238,8 @@ impl<'a> SandboxPaths<'a> {
     /// Existing temporary folders and the folder of shared memory, except for those that contain a home folder.
     pub fn temporary_folders(&mut self) -> Vec<PathBuf> {
         let Self { user, real, .. } = self;
-        // A trial of the sandbox can lie there, and has no temporary folders.
-        let shared = (!user.scratch.is_empty()).then(|| PathBuf::from(SHARED_MEMORY));
-        let places: Vec<_> =
-            user.scratch.iter().cloned().chain(shared).filter(|place| !real.is_too_wide(place)).collect();
+        let places = user.scratch.iter().cloned().chain([PathBuf::from(SHARED_MEMORY)]);
+        let places: Vec<_> = places.filter(|place| !real.is_too_wide(place)).collect();
         real.existing(places)
     }
 

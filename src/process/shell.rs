@@ -62,6 +62,8 @@ struct ShellParts {
     environment: Vec<(OsString, OsString)>,
     sandbox: Sandbox,
     support: Support,
+    /// True if agents may change temporary folders, of which the folder of shared memory is one.
+    has_temporary_folders: bool,
     /// Patterns of files that no command may read.
     denied_reads: Vec<String>,
     network: NetworkVariables,
@@ -90,6 +92,7 @@ impl Shell {
             environment,
             sandbox,
             support,
+            has_temporary_folders: true,
             denied_reads: Vec::new(),
             network: NetworkVariables::default(),
             host_limit: None,
@@ -142,7 +145,8 @@ impl Shell {
     #[must_use]
     pub fn without_temporary_folders(&self) -> Self {
         let user = User { scratch: Vec::new(), ..self.0.user.clone() };
-        Self(Arc::new(ShellParts { user, ..ShellParts::clone(&self.0) }))
+        let parts = ShellParts { user, has_temporary_folders: false, ..ShellParts::clone(&self.0) };
+        Self(Arc::new(parts))
     }
 
     /// The store contains what rules deny, and a command should not read it in the session's folders either.
@@ -293,7 +297,9 @@ impl Shell {
     pub fn unrecorded(&self, folders: AgentFolders<'_>) -> Result<Vec<PathBuf>, String> {
         let AgentFolders { roots, state, write } = folders;
         let mut unrecorded = self.agent_caches(roots);
-        unrecorded.extend(SandboxPaths::of_system(&self.0.user, &[]).temporary_folders());
+        if self.0.has_temporary_folders {
+            unrecorded.extend(SandboxPaths::of_system(&self.0.user, &[]).temporary_folders());
+        }
         unrecorded.extend(SandboxPaths::of(&self.0.user, roots).git_folders());
         unrecorded.extend(state_folders::write_folders(&self.0.user, &[roots, state].concat(), write)?);
         Ok(unrecorded)

@@ -46,7 +46,7 @@ pub(crate) enum Run {
 }
 
 /// Sessions of the cases about a store that has many.
-const STORED: i64 = 20_000;
+const STORED: i64 = 2_000;
 
 /// Each with enough iterations for a small spread.
 pub(crate) const CASES: [Case; 14] = [
@@ -299,7 +299,7 @@ fn store_with_sessions() -> Store {
     store
 }
 
-/// An iteration reads a page of the list of 20,000 sessions.
+/// An iteration reads a page of the list of 2,000 sessions.
 fn list_sessions(iterations: u64) {
     let store = store_with_sessions();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -309,7 +309,7 @@ fn list_sessions(iterations: u64) {
     }
 }
 
-/// An iteration commits a mode change of one of 20,000 sessions.
+/// An iteration commits a mode change of one of 2,000 sessions.
 fn change_modes(iterations: u64) {
     let store = store_with_sessions();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

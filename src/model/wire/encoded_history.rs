@@ -13,7 +13,7 @@ use crate::model::{Block, Message, ModelId, Role};
 
 /// Belongs to a session, and follows from its requests: with an empty one, requests have the same bytes.
 #[derive(Default)]
-pub struct EncodedHistory(Mutex<Settled>);
+pub struct EncodedHistory(Mutex<SettledMessages>);
 
 impl std::fmt::Debug for EncodedHistory {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -22,7 +22,7 @@ impl std::fmt::Debug for EncodedHistory {
 }
 
 #[derive(Default)]
-struct Settled {
+struct SettledMessages {
     context: Option<EncodingContext>,
     messages: Vec<Arc<Message>>,
     /// Elements of an array, with commas between them.
@@ -74,7 +74,7 @@ pub(super) fn with_messages<'a, M: Serialize>(
     bytes
 }
 
-impl Settled {
+impl SettledMessages {
     /// Keeps what the messages still begin with, and adds what is settled now.
     fn advance<'a, M: Serialize>(
         &mut self,

@@ -307,21 +307,27 @@ fn json_rpc(page: &mut Page) {
     );
     page.paragraph("Members of `data` of -32602:");
     page.table(["member", "value"], MEMBERS.map(|(name, text)| [format!("`{name}`"), text.to_owned()]));
-    let code: String = ["rpc/dispatch.rs", "agent/open.rs", "agent/list.rs", "agent/initialize.rs"]
-        .into_iter()
-        .chain([
-            "session/command/set_option.rs",
-            "session/turn/model_selection.rs",
-            "external_agent/capability.rs",
-        ])
-        .chain([
-            "session/subagent/handoff.rs",
-            "session/handle.rs",
-            "session/mode/effect.rs",
-            "session/mode/policy.rs",
-        ])
-        .map(source)
-        .collect();
+    let code: String = [
+        "rpc/dispatch.rs",
+        "agent/open.rs",
+        "agent/session_folders.rs",
+        "agent/list.rs",
+        "agent/initialize.rs",
+    ]
+    .into_iter()
+    .chain([
+        "session/command/set_option.rs",
+        "session/turn/model_selection.rs",
+        "external_agent/capability.rs",
+    ])
+    .chain([
+        "session/subagent/handoff.rs",
+        "session/handle.rs",
+        "session/mode/effect.rs",
+        "session/mode/policy.rs",
+    ])
+    .map(source)
+    .collect();
     for (name, _) in MEMBERS {
         assert!(code.contains(&format!("\"{name}\"")), "no error has the member {name}");
     }
