@@ -162,9 +162,9 @@ fn splice_reminders(iterations: u64) {
 
 /// An iteration encodes a request with 40 messages and all tools for a provider.
 fn encode_requests(iterations: u64) {
+    let messages = history().messages();
     for _ in 0..iterations {
-        let encoded = Arc::default();
-        encode(&Anthropic, &request(history().messages(), black_box(&encoded)));
+        encode(&Anthropic, &request(messages.clone(), &Arc::default()));
     }
 }
 
