@@ -75,7 +75,7 @@ pub(super) fn with_messages<'a, M: Serialize>(
 }
 
 impl SettledMessages {
-    /// Keeps what the messages still begin with, and adds what is settled now.
+    /// Keeps the start that the messages still have, and adds the newly settled ones.
     fn advance<'a, M: Serialize>(
         &mut self,
         ask: &Ask<'a>,

@@ -81,7 +81,7 @@ impl ResolvedPath {
         self.area.is_brokered()
     }
 
-    /// What the entry is now.
+    /// The present state of the entry.
     pub(super) fn stat(&self) -> Result<Stat, Errno> {
         rustix::fs::statat(&self.folder, trim(&self.name), AtFlags::SYMLINK_NOFOLLOW)
     }
