@@ -59,7 +59,7 @@ impl Wire for Anthropic {
         &[BETA_HEADER, BINDING, ADAPTIVE, SIGNATURE]
     }
 
-    fn body<'a>(&self, ask: &Ask<'a>) -> Vec<u8> {
+    fn body(&self, ask: &Ask<'_>) -> Vec<u8> {
         let request = ask.request;
         let max_tokens = ask.facts.output.min(MAX_TOKENS);
         let effort = ask.effort();
@@ -79,16 +79,11 @@ impl Wire for Anthropic {
                 .map(|effort| OutputConfig { effort: effort.as_str() }),
             messages: [],
         };
-        let last = request.messages.last();
-        let elements = |messages: &'a [Arc<Message>]| {
-            let mut elements = elements(ask, messages);
-            // Only the part at the end has the last message.
-            if messages.last().zip(last).is_some_and(|(one, other)| std::ptr::eq(one, other)) {
-                mark(&mut elements);
-            }
-            elements
-        };
-        with_messages(ask, &body, &Format { name: "anthropic", open_replies: MARKED - 1, elements })
+        with_messages(
+            ask,
+            &body,
+            &Format { name: "anthropic", open_replies: MARKED - 1, elements: marked_elements },
+        )
     }
 
     fn decoder(&self) -> Box<dyn Decode> {
@@ -214,6 +209,16 @@ fn thinking(ask: &Ask<'_>, max_tokens: u64) -> Option<Value> {
         }
         (Thinking::ByBudget | Thinking::Never, _) => None,
     }
+}
+
+/// With cache markers, if the last message of the request is among the messages.
+fn marked_elements<'a>(ask: &Ask<'a>, messages: &'a [Arc<Message>]) -> Vec<AnthropicMessage<'a>> {
+    let mut elements = elements(ask, messages);
+    let last = messages.last().zip(ask.request.messages.last());
+    if last.is_some_and(|(one, other)| std::ptr::eq(one, other)) {
+        mark(&mut elements);
+    }
+    elements
 }
 
 fn elements<'a>(ask: &Ask<'a>, messages: &'a [Arc<Message>]) -> Vec<AnthropicMessage<'a>> {

@@ -4,6 +4,7 @@
 //! servers accept nothing else.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
@@ -14,7 +15,7 @@ use super::encoded_history::{Format, with_messages};
 use super::text_messages::{AssistantMessage, TextMessage, ToolCall, text_messages};
 use super::{Ask, Decode, Wire, joined, thought_tags};
 use crate::model::provider_error::NEEDS_THOUGHTS;
-use crate::model::{Effort, ToolOffer};
+use crate::model::{Effort, Message, ToolOffer};
 
 mod calls;
 mod chunk;
@@ -64,9 +65,6 @@ impl Wire for Chat {
             tools: request.tools.iter().map(ChatTool::from).collect(),
             tool_choice: choice.map(|names| allowed_tools(names)),
             messages: [ChatMessage::System { content: &request.system }],
-        };
-        let elements = |messages| {
-            text_messages(ask, messages).into_iter().map(|message| input_message(message, ask)).collect()
         };
         with_messages(ask, &body, &Format { name: "chat", open_replies: 0, elements })
     }
@@ -187,6 +185,10 @@ struct ChatCall<'a> {
 struct ChatFunctionCall<'a> {
     name: &'a str,
     arguments: String,
+}
+
+fn elements<'a>(ask: &Ask<'a>, messages: &'a [Arc<Message>]) -> Vec<ChatMessage<'a>> {
+    text_messages(ask, messages).into_iter().map(|message| input_message(message, ask)).collect()
 }
 
 fn input_message<'a>(message: TextMessage<'a>, ask: &Ask<'a>) -> ChatMessage<'a> {

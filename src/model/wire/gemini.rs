@@ -38,7 +38,7 @@ impl Wire for Gemini {
         &[SIGNATURE]
     }
 
-    fn body<'a>(&self, ask: &Ask<'a>) -> Vec<u8> {
+    fn body(&self, ask: &Ask<'_>) -> Vec<u8> {
         let request = ask.request;
         let tools: Vec<GeminiFunction<'_>> = request.tools.iter().map(GeminiFunction::from).collect();
         let body = GeminiBody {
@@ -54,9 +54,6 @@ impl Wire for Gemini {
             },
             generation_config: generation(ask),
             contents: [],
-        };
-        let elements = |messages: &'a [Arc<Message>]| {
-            messages.iter().flat_map(|message| contents(message, ask)).collect()
         };
         with_messages(ask, &body, &Format { name: "gemini", open_replies: 0, elements })
     }
@@ -178,6 +175,10 @@ const OWN_ID: &str = "own_";
 
 fn id(id: &str) -> Option<&str> {
     Some(id).filter(|id| !id.starts_with(OWN_ID))
+}
+
+fn elements<'a>(ask: &Ask<'a>, messages: &'a [Arc<Message>]) -> Vec<GeminiContent<'a>> {
+    messages.iter().flat_map(|message| contents(message, ask)).collect()
 }
 
 fn contents<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<GeminiContent<'a>> {

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,7 @@ use super::text_messages::{AssistantMessage, TextMessage, ToolCall, text_message
 use super::thought_tags::{ThoughtTags, with_thoughts};
 use super::{Ask, Decode, Wire, error_message, id_or_new, parse};
 use crate::model::provider_error::ProviderError;
-use crate::model::{Effort, ModelEvent, ModelStop, Usage};
+use crate::model::{Effort, Message, ModelEvent, ModelStop, Usage};
 
 #[derive(Debug)]
 pub struct Ollama;
@@ -48,7 +49,6 @@ impl Wire for Ollama {
             tools: request.tools.iter().map(ChatTool::from).collect(),
             messages: [system],
         };
-        let elements = |messages| text_messages(ask, messages).into_iter().map(input_message).collect();
         with_messages(ask, &body, &Format { name: "ollama", open_replies: 0, elements })
     }
 
@@ -105,6 +105,10 @@ struct OllamaCall<'a> {
 struct OllamaFunction<'a> {
     name: &'a str,
     arguments: Cow<'a, Value>,
+}
+
+fn elements<'a>(ask: &Ask<'a>, messages: &'a [Arc<Message>]) -> Vec<OllamaMessage<'a>> {
+    text_messages(ask, messages).into_iter().map(input_message).collect()
 }
 
 fn input_message(message: TextMessage<'_>) -> OllamaMessage<'_> {

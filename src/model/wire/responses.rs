@@ -38,7 +38,7 @@ impl Wire for Responses {
         &["prompt_cache_key", "tool_choice", "include", "encrypted_content"]
     }
 
-    fn body<'a>(&self, ask: &Ask<'a>) -> Vec<u8> {
+    fn body(&self, ask: &Ask<'_>) -> Vec<u8> {
         let request = ask.request;
         let has_tools = !request.tools.is_empty();
         let choice = request.allowed.as_ref().filter(|_| has_tools && ask.may_send("tool_choice"));
@@ -56,8 +56,6 @@ impl Wire for Responses {
             instructions: &request.system,
             input: [],
         };
-        let elements =
-            |messages: &'a [Arc<Message>]| messages.iter().flat_map(|message| items(message, ask)).collect();
         with_messages(ask, &body, &Format { name: "responses", open_replies: 0, elements })
     }
 
@@ -141,6 +139,10 @@ enum ResponsesContent<'a> {
     InputText { text: &'a str },
     OutputText { text: &'a str },
     InputImage { image_url: String, detail: &'static str },
+}
+
+fn elements<'a>(ask: &Ask<'a>, messages: &'a [Arc<Message>]) -> Vec<ResponsesItem<'a>> {
+    messages.iter().flat_map(|message| items(message, ask)).collect()
 }
 
 fn items<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<ResponsesItem<'a>> {
