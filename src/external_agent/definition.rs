@@ -173,7 +173,7 @@ fn is_relative(path: &Path) -> bool {
 
 impl ExternalAgentSandbox {
     pub fn folders<'a>(&'a self, roots: &'a [PathBuf]) -> AgentFolders<'a> {
-        AgentFolders { roots, state: &self.state_dirs, write: &self.write_dirs }
+        AgentFolders { write: &self.write_dirs, ..AgentFolders::of(roots, &self.state_dirs) }
     }
 }
 

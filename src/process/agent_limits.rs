@@ -14,6 +14,8 @@ pub struct AgentFolders<'a> {
     pub state: &'a [PathBuf],
     /// Changed as the policy says, and not recorded.
     pub write: &'a [PathBuf],
+    /// The agent changes no temporary folders, and no folder of shared memory, which is one of them.
+    pub leaves_temporary: bool,
 }
 
 /// Network of a brokered agent.
@@ -29,7 +31,7 @@ pub struct AgentNetwork {
 
 impl<'a> AgentFolders<'a> {
     pub fn of(roots: &'a [PathBuf], state: &'a [PathBuf]) -> Self {
-        Self { roots, state, write: &[] }
+        Self { roots, state, ..Self::default() }
     }
 }
 

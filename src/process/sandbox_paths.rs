@@ -203,12 +203,12 @@ impl<'a> SandboxPaths<'a> {
         real.existing(places)
     }
 
-    /// Modegate's own files, as they were named, and their real paths.
+    /// The configured and the real paths of Modegate's own files.
     pub fn own_files(&mut self) -> Vec<PathBuf> {
         self.real.names_of(&self.user.own)
     }
 
-    /// Those of [`User::private`], as they were named, and their real paths.
+    /// The configured and the real paths of [`User::private`].
     pub fn private_files(&mut self) -> Vec<PathBuf> {
         self.real.names_of(&self.user.private)
     }

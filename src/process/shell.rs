@@ -62,8 +62,6 @@ struct ShellParts {
     environment: Vec<(OsString, OsString)>,
     sandbox: Sandbox,
     support: Support,
-    /// True if agents may change temporary folders, of which the folder of shared memory is one.
-    has_temporary_folders: bool,
     /// Patterns of files that no command may read.
     denied_reads: Vec<String>,
     network: NetworkVariables,
@@ -92,7 +90,6 @@ impl Shell {
             environment,
             sandbox,
             support,
-            has_temporary_folders: true,
             denied_reads: Vec::new(),
             network: NetworkVariables::default(),
             host_limit: None,
@@ -139,14 +136,6 @@ impl Shell {
     #[must_use]
     pub fn with_host_limit(&self, hosts: Option<AllowedHosts>) -> Self {
         Self(Arc::new(ShellParts { host_limit: hosts, ..ShellParts::clone(&self.0) }))
-    }
-
-    /// Its sandboxes leave the temporary folders closed.
-    #[must_use]
-    pub fn without_temporary_folders(&self) -> Self {
-        let user = User { scratch: Vec::new(), ..self.0.user.clone() };
-        let parts = ShellParts { user, has_temporary_folders: false, ..ShellParts::clone(&self.0) };
-        Self(Arc::new(parts))
     }
 
     /// The store contains what rules deny, and a command should not read it in the session's folders either.
@@ -295,9 +284,9 @@ impl Shell {
 
     /// Folders outside of the roots that a brokered agent may change. Missing caches count. The error is a sentence.
     pub fn unrecorded(&self, folders: AgentFolders<'_>) -> Result<Vec<PathBuf>, String> {
-        let AgentFolders { roots, state, write } = folders;
+        let AgentFolders { roots, state, write, leaves_temporary } = folders;
         let mut unrecorded = self.agent_caches(roots);
-        if self.0.has_temporary_folders {
+        if !leaves_temporary {
             unrecorded.extend(SandboxPaths::of_system(&self.0.user, &[]).temporary_folders());
         }
         unrecorded.extend(SandboxPaths::of(&self.0.user, roots).git_folders());

@@ -54,8 +54,8 @@ pub async fn try_read_only(shell: &Shell, folder: &Path) -> Result<Tried, String
 }
 
 /// Changes files in `inside` while signals arrive, as language runtimes send them, and tries one beside it before the
-/// policy becomes tighter. Ends after the file `end` is there. The signals end with the changes of the shell itself, because its child processes,
-/// which make the other changes, get none.
+/// policy becomes tighter. Ends after the file `end` is there. The signals end with the changes of the shell itself:
+/// its child processes, which make the other changes, get none.
 const BROKERED: &str = "trap : USR1
 (until [ -e inside/moved ] || ! kill -USR1 $$; do :; done) 2>/dev/null &
 count=0
@@ -140,13 +140,9 @@ async fn try_broker_once(shell: &Shell, folder: &Path) -> Result<(), BrokerFault
     let inside = folder.join("inside");
     std::fs::create_dir_all(&inside).map_err(|error| format!("{}: {error}", inside.display()))?;
     // The folder of the trial is a temporary one.
-    let shell = shell.without_temporary_folders();
-    let sandbox = shell.brokered_agent(
-        AgentFolders::of(&[inside], &[]),
-        BrokerPolicy::Roots,
-        None,
-        AgentNetwork::OPEN,
-    )?;
+    let roots = [inside];
+    let folders = AgentFolders { leaves_temporary: true, ..AgentFolders::of(&roots, &[]) };
+    let sandbox = shell.brokered_agent(folders, BrokerPolicy::Roots, None, AgentNetwork::OPEN)?;
     let started = shell.start(BROKERED, folder, &sandbox).await;
     let mut process = started.map_err(|error| format!("a command cannot be started: {error}"))?;
     let result = tokio::time::timeout(LIMIT, follow_broker(&mut process, folder)).await;
