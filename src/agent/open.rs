@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::registry::Transit;
-use super::session_folders::LoadedFolders;
+use super::session_folders::{FolderReader, LoadedFolders};
 use super::session_setup::SessionSetup;
 use super::{Agent, LoadedPolicy, client_prompt, managed_session, unless_cancelled};
 use crate::acp::{
@@ -156,8 +156,7 @@ impl Agent {
         let stored = self.context.store.open_session(id).await.map_err(|error| self.not_open(id, &error))?;
         let transit = Transit::begin(&self.registry, id)?;
         let setup = async {
-            let workspace = self.workspace(&stored.cwd, &stored.directories).await?;
-            let folders = self.load_folders(workspace).await?;
+            let folders = self.folders().open_and_load(&stored.cwd, &stored.directories).await?;
             self.prepare(folders, &[], Arc::clone(&self.context.models)).await
         };
         let setup = setup.await.inspect_err(|_| self.release(id))?;
@@ -173,7 +172,7 @@ impl Agent {
         wanted: &OpenOptions<'_>,
     ) -> Result<(SessionHandle, Transit), AgentError> {
         let transit = Transit::begin(&self.registry, id)?;
-        let workspace = self.workspace(wanted.cwd, wanted.directories);
+        let workspace = self.folders().open(wanted.cwd, wanted.directories);
         let workspace = unless_cancelled(wanted.cancel, workspace).await?;
         if let Ok(active) = self.session(id) {
             if active.workspace().roots() != workspace.roots() {
@@ -189,7 +188,7 @@ impl Agent {
         let models = unless_cancelled(wanted.cancel, self.model_catalog()).await?;
         let stored = self.context.store.open_session(id).await.map_err(|error| self.not_open(id, &error))?;
         let setup = async {
-            let folders = self.load_folders(workspace).await?;
+            let folders = self.folders().load(workspace).await?;
             self.prepare(folders, wanted.servers, models).await
         };
         let setup = unless_cancelled(wanted.cancel, setup).await;
@@ -300,10 +299,19 @@ impl Agent {
         directories: &[PathBuf],
         servers: &[McpServer],
     ) -> Result<SessionSetup, AgentError> {
-        let folders = self.open_and_load_folders(cwd, directories);
+        let folders = self.folders().open_and_load(cwd, directories);
         let (folders, models) = tokio::join!(folders, self.model_catalog());
         let folders = folders?;
         self.prepare(folders, servers, models?).await
+    }
+
+    fn folders(&self) -> FolderReader {
+        FolderReader {
+            policy: Arc::clone(&self.host.policy),
+            tools: self.context.tools.clone(),
+            locks: self.context.file_locks.clone(),
+            own_files: self.context.own_files.clone(),
+        }
     }
 
     async fn prepare(

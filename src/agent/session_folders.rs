@@ -1,12 +1,13 @@
 //! Opens the folders of a session, and reads the configuration that is in them.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use serde_json::json;
 
-use super::{Agent, LoadedPolicy, managed_session, reading};
+use super::{LoadedPolicy, PolicyOf, managed_session, reading};
 use crate::error::AgentError;
+use crate::file_lock::FileLocks;
+use crate::own_files::OwnFiles;
 use crate::tool::Toolset;
 use crate::workspace::{Unusable, Workspace};
 
@@ -22,63 +23,60 @@ pub(super) struct LoadedFolders {
     pub missing: Option<&'static str>,
 }
 
-impl Agent {
-    pub(super) async fn workspace(
-        &self,
-        cwd: &Path,
-        directories: &[PathBuf],
-    ) -> Result<Workspace, AgentError> {
-        let open = self.opening(cwd, directories)?;
-        reading(SESSION_FOLDER, open).await?.map_err(|unusable| unusable_folder(cwd, &unusable))
-    }
+/// Reads on another thread, for one request.
+pub(super) struct FolderReader {
+    pub policy: PolicyOf,
+    pub tools: Toolset,
+    pub locks: FileLocks,
+    pub own_files: OwnFiles,
+}
 
-    /// Returns the work that opens a session's folders.
-    fn opening(
-        &self,
-        cwd: &Path,
-        directories: &[PathBuf],
-    ) -> Result<impl FnOnce() -> Result<Workspace, Unusable> + Send + use<>, AgentError> {
-        let additional_folders = directories.iter().map(|folder| ("additionalDirectories", folder.as_path()));
-        for (key, folder) in std::iter::once(("cwd", cwd)).chain(additional_folders) {
-            if !folder.is_absolute() {
-                return Err(invalid_folder(key, format!("{key} is not absolute: {}", folder.display())));
-            }
-        }
+impl FolderReader {
+    pub(super) async fn open(self, cwd: &Path, directories: &[PathBuf]) -> Result<Workspace, AgentError> {
+        check_absolute(cwd, directories)?;
         let (folder, others) = (cwd.to_owned(), directories.to_vec());
-        let (locks, own_files) = (self.context.file_locks.clone(), self.context.own_files.clone());
-        Ok(move || {
-            let workspace = Workspace::new(&folder, &others)?;
-            Ok(workspace.with_locks(locks).with_own_files(own_files))
-        })
+        let workspace = reading(SESSION_FOLDER, move || self.workspace(&folder, &others)).await?;
+        workspace.map_err(|unusable| unusable_folder(cwd, &unusable))
     }
 
     /// Reads the configuration of open folders.
-    pub(super) async fn load_folders(&self, workspace: Workspace) -> Result<LoadedFolders, AgentError> {
-        let load = self.loading();
-        reading(SESSION_FOLDER, move || load(workspace)).await
+    pub(super) async fn load(self, workspace: Workspace) -> Result<LoadedFolders, AgentError> {
+        reading(SESSION_FOLDER, move || self.load_now(workspace)).await
     }
 
     /// Does both on one thread, without a hand-over between them.
-    pub(super) async fn open_and_load_folders(
-        &self,
+    pub(super) async fn open_and_load(
+        self,
         cwd: &Path,
         directories: &[PathBuf],
     ) -> Result<LoadedFolders, AgentError> {
-        let (open, load) = (self.opening(cwd, directories)?, self.loading());
-        let folders = reading(SESSION_FOLDER, move || open().map(load)).await?;
-        folders.map_err(|unusable| unusable_folder(cwd, &unusable))
+        check_absolute(cwd, directories)?;
+        let (folder, others) = (cwd.to_owned(), directories.to_vec());
+        let work = move || self.workspace(&folder, &others).map(|workspace| self.load_now(workspace));
+        reading(SESSION_FOLDER, work).await?.map_err(|unusable| unusable_folder(cwd, &unusable))
     }
 
-    /// Returns the work that reads the configuration of a session's folders.
-    fn loading(&self) -> impl FnOnce(Workspace) -> LoadedFolders + Send + use<> {
-        let (policy, tools) = (Arc::clone(&self.host.policy), self.context.tools.clone());
-        move |workspace| {
-            let policy = policy(workspace.roots());
-            let tools = managed_session::limited_tools(&policy.managed, tools);
-            let (tools, missing) = tools.for_session(&workspace, &policy.rules);
-            LoadedFolders { workspace, policy, tools, missing }
+    fn workspace(&self, cwd: &Path, directories: &[PathBuf]) -> Result<Workspace, Unusable> {
+        let workspace = Workspace::new(cwd, directories)?;
+        Ok(workspace.with_locks(self.locks.clone()).with_own_files(self.own_files.clone()))
+    }
+
+    fn load_now(self, workspace: Workspace) -> LoadedFolders {
+        let policy = (self.policy)(workspace.roots());
+        let tools = managed_session::limited_tools(&policy.managed, self.tools);
+        let (tools, missing) = tools.for_session(&workspace, &policy.rules);
+        LoadedFolders { workspace, policy, tools, missing }
+    }
+}
+
+fn check_absolute(cwd: &Path, directories: &[PathBuf]) -> Result<(), AgentError> {
+    let additional_folders = directories.iter().map(|folder| ("additionalDirectories", folder.as_path()));
+    for (key, folder) in std::iter::once(("cwd", cwd)).chain(additional_folders) {
+        if !folder.is_absolute() {
+            return Err(invalid_folder(key, format!("{key} is not absolute: {}", folder.display())));
         }
     }
+    Ok(())
 }
 
 fn unusable_folder(cwd: &Path, unusable: &Unusable) -> AgentError {
