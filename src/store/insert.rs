@@ -102,11 +102,11 @@ pub(super) fn insert(connection: &Connection, row: &Row, owner: &StoreOwner) -> 
     }
 }
 
-/// What events of one transaction change in their session's row. Each update of the row updates its indexes, so
-/// there is one for events that follow each other.
+/// Update of a session's row for events of one transaction that follow each other. An update for each event would
+/// also update the indexes each time.
 #[derive(Debug)]
 pub(super) struct SessionUpdate<'a> {
-    pub session: &'a SessionId,
+    session: &'a SessionId,
     at: i64,
     title: Option<&'a str>,
 }

@@ -207,7 +207,7 @@ impl<'a> CallHandler<'a> {
         Ok(guard)
     }
 
-    /// The guard of [`Self::record`], before anything is looked at.
+    /// Takes the guard of [`Self::record`], before the first look at the disk.
     fn begin_change(&self) -> RwLockReadGuard<'a, ()> {
         self.broker.recording.read().unwrap_or_else(PoisonError::into_inner)
     }

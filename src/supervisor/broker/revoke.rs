@@ -124,7 +124,7 @@ impl HandedOver {
             Some(found) => found,
             None => rustix::fs::open(own_path(file), flags, Mode::empty())?,
         };
-        // The name is looked at again before the file is deleted.
+        // The file is deleted only if the name still leads to it.
         let is_in_cache =
             |entry: &ResolvedPath| self.caches.iter().any(|cache| entry.path.starts_with(cache));
         if is_new && entry.map_or_else(|| self.is_in_cache(&path_descriptor), is_in_cache) {

@@ -127,7 +127,7 @@ fn folder_stat(path: &Path) -> Result<Stat, Errno> {
     rustix::fs::statat(CWD, path, AtFlags::empty())
 }
 
-/// A path below a folder, without `.`. `None` if it has `..`, which can lead out of what a symbolic link leads to.
+/// A path below a folder, without `.`. `None` if it has `..`, which can leave the target of a symbolic link.
 fn below(mut folder: PathBuf, path: &Path) -> Option<PathBuf> {
     for part in path.components() {
         match part {

@@ -9,7 +9,7 @@ pub(super) fn plain(path: &Path) -> PathBuf {
     path.components().collect()
 }
 
-/// The rest of a path in a folder. Both are plain, so that no component has to be looked at.
+/// The rest of a path in a folder. Both are plain, so their bytes can be compared.
 pub(super) fn inside<'p>(path: &'p Path, folder: &Path) -> Option<&'p Path> {
     let (path, folder) = (path.as_os_str().as_bytes(), folder.as_os_str().as_bytes());
     let folder = folder.strip_suffix(b"/").unwrap_or(folder);
