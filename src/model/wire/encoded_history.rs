@@ -43,20 +43,22 @@ struct EncodingContext {
     without: Vec<&'static str>,
 }
 
+/// Returns the elements of the array for messages, which are the first ones or follow a reply.
+type Elements<'a, M> = fn(&Ask<'a>, &'a [Arc<Message>]) -> Vec<M>;
+
 /// How a format writes messages.
-pub(super) struct Format<F> {
+pub(super) struct Format<'a, M> {
     pub name: &'static str,
     /// Number of replies at the end after which messages are not settled.
     pub open_replies: usize,
-    /// Returns the elements of the array for messages, which are the first ones or follow a reply.
-    pub elements: F,
+    pub elements: Elements<'a, M>,
 }
 
 /// Encodes a body. The last member of `body` is the array of messages, with what precedes those of the session.
 pub(super) fn with_messages<'a, M: Serialize>(
     ask: &Ask<'a>,
     body: &impl Serialize,
-    format: &Format<fn(&Ask<'a>, &'a [Arc<Message>]) -> Vec<M>>,
+    format: &Format<'a, M>,
 ) -> Vec<u8> {
     let messages = &ask.request.messages[..];
     let mut settled = ask.request.encoded.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,7 +85,7 @@ impl SettledMessages {
         &mut self,
         ask: &Ask<'a>,
         messages: &'a [Arc<Message>],
-        format: &Format<fn(&Ask<'a>, &'a [Arc<Message>]) -> Vec<M>>,
+        format: &Format<'a, M>,
     ) {
         #[cfg(test)]
         if self.is_off {
