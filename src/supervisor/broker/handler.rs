@@ -18,6 +18,7 @@ use super::pending::PendingCall;
 use super::questions::AskedChange;
 use super::recorder::{CallCopies, Touched};
 use super::resolve::{self, ResolvedFile, ResolvedPath};
+use super::revoke::past_own_leases;
 use super::tracee::{self, Tracee};
 use super::{Broker, perform};
 use crate::file_lock::{FileLock, LockError};
@@ -138,7 +139,11 @@ impl<'a> CallHandler<'a> {
                 self.check_file(&file, ChangeKind::Write)?;
                 let _lock = self.lock(&self.broker.roots.of_descriptor(&file.file))?;
                 let _recorded = self.record_file(&file)?;
-                self.tracee.if_suspended(|| perform::truncate(&file, *length))?;
+                let truncate = || self.tracee.if_suspended(|| perform::truncate(&file, *length));
+                past_own_leases(&self.broker.handed_over, truncate).map_err(|error| match error {
+                    Errno::AGAIN => EarlyEnd::Postponed(Postponed::Wait(WaitReason::Lease)),
+                    error => error.into(),
+                })?;
             }
             FileOperation::Change { object, change } => self.change(object, change)?,
         }

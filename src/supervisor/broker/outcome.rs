@@ -44,8 +44,10 @@ pub(super) enum Postponed {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WaitReason {
-    /// A named pipe has no reader, or another program has a lease of the file.
-    Open,
+    /// A named pipe has no reader.
+    Reader,
+    /// Another program has a lease of the file.
+    Lease,
     /// Another writer has locked the file.
     Lock,
 }

@@ -43,13 +43,14 @@ pub(super) enum Opened {
     Pipe(OwnedFd),
     /// A named pipe to be opened for reading, by a path descriptor. Opening it waits for a writer.
     ReadPipe(OwnedFd),
-    /// A named pipe without a reader, or a file of which another program has a lease.
+    /// A named pipe without a reader.
     Waits,
     /// Neither a file nor a named pipe.
     Special,
 }
 
-/// Opens an entry without following a symbolic link.
+/// Opens an entry without following a symbolic link. Fails with `EAGAIN` if a program has a lease of the file. The program
+/// gets a signal that the file is wanted.
 pub(super) fn open(entry: &ResolvedPath, how: OpenHow) -> Result<Opened, Errno> {
     let requested = OFlags::from_bits_retain(u32::try_from(how.flags).map_err(|_| Errno::INVAL)?);
     let may_wait = !requested.contains(OFlags::NONBLOCK);
@@ -73,8 +74,6 @@ pub(super) fn open(entry: &ResolvedPath, how: OpenHow) -> Result<Opened, Errno> 
     let file = match opened {
         Ok(file) => file,
         Err(Errno::NXIO) if may_wait && is_pipe(entry) => return Ok(Opened::Waits),
-        // Another program has a lease of the file, and gets a signal that the file is wanted.
-        Err(Errno::AGAIN) if may_wait => return Ok(Opened::Waits),
         Err(error) => return Err(error),
     };
     let stat = rustix::fs::fstat(&file)?;
@@ -207,6 +206,7 @@ pub(super) fn remove(entry: &ResolvedPath, is_folder: bool) -> Result<(), Errno>
     rustix::fs::unlinkat(&entry.folder, &entry.name, flags)
 }
 
+/// Fails with `EAGAIN` like [`open`].
 pub(super) fn truncate(target: &ResolvedFile, length: i64) -> Result<(), Errno> {
     let length = u64::try_from(length).map_err(|_| Errno::INVAL)?;
     match FileType::from_raw_mode(target.stat.st_mode) {

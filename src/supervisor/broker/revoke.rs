@@ -11,6 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -61,6 +62,20 @@ pub(super) struct HandedOver {
     prune_at: usize,
     /// Set if the file system of a file cannot tell whether it has a writer.
     is_unknown: bool,
+}
+
+/// Opens a file for writing, again if it fails with `EAGAIN`: [`HandedOver`] takes a lease of each file for a moment.
+pub(super) fn past_own_leases<T>(
+    handed_over: &Mutex<HandedOver>,
+    open: impl Fn() -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    match open() {
+        Err(Errno::AGAIN) => {
+            let _no_leases = handed_over.lock().unwrap_or_else(PoisonError::into_inner);
+            open()
+        }
+        opened => opened,
+    }
 }
 
 impl Default for HandedOver {
@@ -337,4 +352,34 @@ fn is_writable(info: &Path) -> bool {
     let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
     let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
     flags.is_none_or(|flags| OFlags::from_bits_retain(flags).intersects(OFlags::WRONLY | OFlags::RDWR))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// No lease is taken: its end would send a signal to this process, which only a supervisor blocks.
+    #[test]
+    fn files_are_opened_again_after_the_leases_of_this_broker() {
+        let handed_over = Mutex::new(HandedOver::default());
+        for (results, expected) in [
+            (&[Ok(1)][..], Ok(1)),
+            (&[Err(Errno::AGAIN), Ok(2)], Ok(2)),
+            (&[Err(Errno::AGAIN), Err(Errno::AGAIN)], Err(Errno::AGAIN)),
+            (&[Err(Errno::NOENT)], Err(Errno::NOENT)),
+        ] {
+            let tries = Cell::new(0);
+            let open = || {
+                let has_leases = handed_over.try_lock().is_ok();
+                // Leases are possible at first only.
+                assert_eq!(has_leases, tries.get() == 0, "{results:?}");
+                tries.set(tries.get() + 1);
+                results[tries.get() - 1]
+            };
+            assert_eq!(past_own_leases(&handed_over, open), expected);
+            assert_eq!(tries.get(), results.len());
+        }
+    }
 }

@@ -1,4 +1,5 @@
-//! Calls that wait for a named pipe, for the lock of another writer or for a server, each on a thread of its own.
+//! Calls that wait for a named pipe, for the lock or the lease of another program or for a server, each on a thread of
+//! its own.
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
@@ -19,10 +20,10 @@ use super::{Broker, reads, threads, tracee};
 use crate::file_lock::MAX_WAIT;
 use crate::sandbox::BrokerPolicy;
 
-/// How often a writer looks for a reader of its named pipe, and how often a call tries a lock.
+/// How often a writer looks for a reader of its named pipe, and how often a call tries a lock or a file with a lease.
 const WAIT_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Calls that wait for a named pipe or a lock at the same time.
+/// Calls that wait at the same time.
 const MAX_WAITING_CALLS: usize = 64;
 
 impl Broker {
@@ -89,13 +90,14 @@ impl Broker {
             return;
         }
         self.waiting_calls.fetch_sub(1, Ordering::Relaxed);
-        match reason {
-            WaitReason::Open => {
-                let no_reader = CallAnswer::Error(Errno::NXIO.raw_os_error());
-                let _ = self.listener.respond(&pending.call, no_reader);
+        let error = match reason {
+            WaitReason::Reader => Errno::NXIO,
+            WaitReason::Lease => Errno::AGAIN,
+            WaitReason::Lock => {
+                return self.answer_or_wait(PendingCall { takes_locks: false, ..pending });
             }
-            WaitReason::Lock => self.answer_or_wait(PendingCall { takes_locks: false, ..pending }),
-        }
+        };
+        let _ = self.listener.respond(&pending.call, CallAnswer::Error(error.raw_os_error()));
     }
 
     fn try_until_answered(self: &Arc<Self>, mut pending: PendingCall) {

@@ -1,6 +1,8 @@
 //! Changes of a brokered command wait for the other writers of this user.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use modegate::file_lock::{FileLock, FileLocks};
@@ -101,4 +103,46 @@ async fn lock_that_is_never_released_only_delays_a_command() {
     let (folder, _lock) = lock(&fixture);
     let mut process = start(&fixture, "echo x > a.txt", &folder).await;
     assert!(ends_within(LIMIT, &mut process).await);
+}
+
+/// Takes a lease of a file, says so, and gives it back at the end of its input.
+const LEASE_HOLDER: &str = "import fcntl, os, signal, sys\nsignal.signal(signal.SIGIO, signal.SIG_IGN)\n\
+    file = os.open(sys.argv[1], os.O_RDONLY)\nfcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)\n\
+    sys.stdout.write('.')\nsys.stdout.flush()\nsys.stdin.read()";
+
+/// Lines that write to `a.txt`, and whether the kernel has them wait for the end of a lease.
+const WRITES: &[(&str, bool)] = &[
+    ("echo x >> a.txt", true),
+    ("echo x 1<> a.txt", true),
+    ("python3 -c \"import os; os.truncate('a.txt', 1)\"", true),
+    (
+        "! python3 -c \"import os; os.open('a.txt', os.O_WRONLY | os.O_NONBLOCK)\" 2> error && grep Errno.11 error",
+        false,
+    ),
+];
+
+fn lease(file: &Path) -> Child {
+    let mut holder = Command::new("python3");
+    holder.arg("-c").arg(LEASE_HOLDER).arg(file).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut holder = holder.spawn().unwrap();
+    holder.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    holder
+}
+
+#[tokio::test]
+async fn changes_wait_while_another_program_has_a_lease() {
+    require_sandbox();
+    for (line, waits) in WRITES {
+        let fixture = SandboxFixture::new();
+        let mut holder = lease(&fixture.work().join("a.txt"));
+        let mut process = start(&fixture, line, &fixture.home().join("locks")).await;
+        assert!(prints(&mut process, "begun").await, "{line}");
+        let limit = if *waits { WATCHED } else { LIMIT };
+        assert_eq!(ends_within(limit, &mut process).await, !waits, "{line}");
+        drop(holder.stdin.take());
+        if *waits {
+            assert!(ends_within(LIMIT, &mut process).await, "{line}: did not go on");
+        }
+        holder.wait().unwrap();
+    }
 }

@@ -7,11 +7,13 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
+use modegate::process::Exit;
 use modegate::process::shell::{AgentFolders, AgentNetwork, Sandbox};
 use modegate::sandbox::BrokerPolicy;
 
-use crate::sandbox::commands::finish;
+use crate::sandbox::commands::finish_within;
 use crate::support::requirements::require_sandbox;
 use crate::support::shell;
 
@@ -20,6 +22,9 @@ const RUNS: u32 = 1;
 
 /// Threads that make the same folders.
 const INSTALLERS: u32 = 8;
+
+/// Longer than a busy machine needs for a program.
+const LIMIT: Duration = Duration::from_mins(2);
 
 /// Openings of a file that moves.
 const OPENINGS: u32 = 4_000;
@@ -70,10 +75,9 @@ async fn brokered_in(dir: &Path, arguments: &str, denied: &[&str]) -> String {
         .unwrap();
     // The output of a command has a limit.
     let line = format!("{} {arguments} > output", program().display());
-    let (text, _) = finish(shell.start(&line, dir, &restrictions).await.unwrap()).await;
-    let output = std::fs::read_to_string(dir.join("output")).unwrap();
-    assert!(!output.is_empty(), "{text}");
-    output
+    let (text, exit) = finish_within(LIMIT, shell.start(&line, dir, &restrictions).await.unwrap()).await;
+    assert!(matches!(exit, Some(Exit::Status(0))), "{exit:?} {text}");
+    std::fs::read_to_string(dir.join("output")).unwrap()
 }
 
 /// Returns the errors of each call, with the call that they raced with.

@@ -49,10 +49,14 @@ pub(crate) fn cases(text: &str) -> (Vec<EscapeCase>, usize) {
     (cases, missing)
 }
 
-pub(crate) async fn finish(mut process: Process) -> (String, Option<Exit>) {
+pub(crate) async fn finish(process: Process) -> (String, Option<Exit>) {
+    finish_within(LIMIT, process).await
+}
+
+/// A command that runs longer has no exit, and ends.
+pub(crate) async fn finish_within(limit: Duration, mut process: Process) -> (String, Option<Exit>) {
     let mut events = CommandEvents::default();
-    // Dropping a command that runs longer ends it.
-    let _ = tokio::time::timeout(LIMIT, events.collect(&mut process, |_| false)).await;
+    let _ = tokio::time::timeout(limit, events.collect(&mut process, |_| false)).await;
     let mut output = events.text();
     // A killed supervisor reports no exit. Its loss is an effect, too.
     if events.confirmed.is_some_and(|confirmed| !confirmed || events.exit.is_none()) {

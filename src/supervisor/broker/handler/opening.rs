@@ -13,8 +13,9 @@ use crate::supervisor::broker::outcome::{CallOutcome, EarlyEnd, Postponed, WaitR
 use crate::supervisor::broker::perform::{self, Opened};
 use crate::supervisor::broker::recorder::Touched;
 use crate::supervisor::broker::resolve::{self, ResolvedPath};
+use crate::supervisor::broker::revoke::past_own_leases;
 use crate::supervisor::broker::terminals::Terminal;
-use crate::supervisor::broker::tracee;
+use crate::supervisor::broker::tracee::{self, Tracee};
 
 pub(super) fn open(handler: &CallHandler<'_>, at: &CallPath, how: OpenHow) -> Result<CallOutcome, EarlyEnd> {
     let flags = OFlags::from_bits_retain(u32::try_from(how.flags).map_err(|_| EarlyEnd::Continue)?);
@@ -63,7 +64,7 @@ pub(super) fn open(handler: &CallHandler<'_>, at: &CallPath, how: OpenHow) -> Re
             Ok(CallOutcome::hand_over(file, flags))
         }
         Opened::ReadPipe(pipe) => Ok(CallOutcome::Postponed(Postponed::OpenPipe { pipe, flags })),
-        Opened::Waits => Ok(CallOutcome::Postponed(Postponed::Wait(WaitReason::Open))),
+        Opened::Waits => Ok(CallOutcome::Postponed(Postponed::Wait(WaitReason::Reader))),
         // A device, for which the broker has no rule.
         Opened::Special => Err(EarlyEnd::Continue),
     }
@@ -110,26 +111,41 @@ fn open_entry(
     }
     let is_new = flags.contains(OFlags::CREATE) && matches!(found, Err(Errno::NOENT));
     handler.record_before(&[Touched::Content(&entry, Some(found))])?;
-    let create = || tracee.with_umask(|| perform::open(&entry, how));
+    let opened = past_own_leases(&handler.broker.handed_over, || open_found(tracee, &entry, how, found));
+    let opened = match opened {
+        Err(Errno::AGAIN) if !flags.contains(OFlags::NONBLOCK) => {
+            return Err(EarlyEnd::Postponed(Postponed::Wait(WaitReason::Lease)));
+        }
+        opened => opened.map_err(|error| open_failure(&entry, error))?,
+    };
+    drop(recording);
+    drop(lock);
+    Ok(OpenedEntry { opened, entry: Some(entry), is_new })
+}
+
+/// Opens an entry after a look at it.
+fn open_found(
+    tracee: &Tracee<'_>,
+    entry: &ResolvedPath,
+    how: OpenHow,
+    found: Result<Stat, Errno>,
+) -> Result<Opened, Errno> {
+    let flags = OFlags::from_bits_retain(u32::try_from(how.flags).map_err(|_| Errno::INVAL)?);
+    if !flags.contains(OFlags::CREATE) {
+        return tracee.if_suspended(|| perform::open(entry, how));
+    }
     // In sticky folders, the kernel forbids to open other users' files with this flag.
     let needs_flag = flags.contains(OFlags::EXCL) || entry.is_sticky;
     // With slashes after the name, the error depends on the flag.
     let is_plain_file = is_of_type(found, FileType::RegularFile) && resolve::trim(&entry.name) == entry.name;
-    let opened = if !flags.contains(OFlags::CREATE) {
-        tracee.if_suspended(|| perform::open(&entry, how))
-    } else if needs_flag || !is_plain_file {
-        create()
-    } else {
+    if !needs_flag && is_plain_file {
         // The umask takes long to read, and only a new file needs it.
-        match tracee.if_suspended(|| perform::open(&entry, how.of_existing())) {
-            Err(Errno::NOENT) => create(),
-            opened => opened,
+        match tracee.if_suspended(|| perform::open(entry, how.of_existing())) {
+            Err(Errno::NOENT) => {}
+            opened => return opened,
         }
-    };
-    let opened = opened.map_err(|error| open_failure(&entry, error))?;
-    drop(recording);
-    drop(lock);
-    Ok(OpenedEntry { opened, entry: Some(entry), is_new })
+    }
+    tracee.with_umask(|| perform::open(entry, how))
 }
 
 fn is_of_type(found: Result<Stat, Errno>, kind: FileType) -> bool {
