@@ -15,6 +15,9 @@ pub const ENDING: &str = "jsonl";
 /// Ending of the file of the record that grows. A supervisor that ends leaves none.
 pub const GROWING: &str = "growing";
 
+/// Ending of the file of a record's small copies. The name before it is the number of the record.
+pub const COPIES: &str = "copies";
+
 /// Folders that are never recorded nor restored, because other programs rely on their consistency.
 pub const VERSION_CONTROL: [&str; 3] = [".git", ".hg", ".svn"];
 
@@ -52,8 +55,7 @@ pub enum StateBefore {
         to: PathBuf,
     },
     File {
-        /// Name of the copy in the folder of the record.
-        copy: u64,
+        copy: CopyPlace,
         mode: u32,
     },
     /// The state was not kept, so an undo must not touch the path.
@@ -61,6 +63,16 @@ pub enum StateBefore {
         /// Follows the path in a sentence.
         why: String,
     },
+}
+
+/// Where the copy of a file is, in the folder of the record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CopyPlace {
+    /// A file with this name.
+    File(u64),
+    /// Bytes of the file with the ending [`COPIES`].
+    Part { start: u64, length: u64 },
 }
 
 /// Content of a record's file.
@@ -132,12 +144,19 @@ mod tests {
         ]
     }
 
+    fn copy() -> impl Strategy<Value = CopyPlace> {
+        prop_oneof![
+            any::<u64>().prop_map(CopyPlace::File),
+            any::<(u64, u64)>().prop_map(|(start, length)| CopyPlace::Part { start, length }),
+        ]
+    }
+
     fn line() -> impl Strategy<Value = RecordLine> {
         let before = prop_oneof![
             Just(StateBefore::Absent),
             any::<u32>().prop_map(|mode| StateBefore::Folder { mode }),
             path().prop_map(|to| StateBefore::Link { to }),
-            (any::<u64>(), any::<u32>()).prop_map(|(copy, mode)| StateBefore::File { copy, mode }),
+            (copy(), any::<u32>()).prop_map(|(copy, mode)| StateBefore::File { copy, mode }),
             any::<String>().prop_map(|why| StateBefore::Unknown { why }),
         ];
         prop_oneof![
@@ -206,7 +225,7 @@ mod tests {
         let entry = |path: &str, before| RecordLine::Entry(RecordEntry { path: path.into(), before });
         let why = || "is open".to_owned();
         let lines = [
-            entry("/a", StateBefore::File { copy: 1, mode: 0o644 }),
+            entry("/a", StateBefore::File { copy: CopyPlace::File(1), mode: 0o644 }),
             entry("/b", StateBefore::Absent),
             RecordLine::Withdrawn("/b".into()),
             entry("/a", StateBefore::Unknown { why: why() }),

@@ -1,13 +1,14 @@
 //! Reads the records of a broker, and compares them with the disk.
 
+use std::fs;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use super::inspect::{InspectedPath, inspect};
 use super::{Changed, Changes, FileState, Workspace};
 use crate::ids::hash_bytes;
 use crate::platform::files::create_private_folders;
-use crate::supervisor::record::{self, ENDING, GROWING, Record, RecordState, StateBefore};
+use crate::supervisor::record::{self, COPIES, CopyPlace, ENDING, GROWING, Record, RecordState, StateBefore};
 
 /// Creates an empty folder for records, which only this user can read.
 pub fn create_record_folder(folder: &Path) -> io::Result<()> {
@@ -30,7 +31,7 @@ pub fn changes_so_far(workspace: &Workspace, folder: &Path) -> Changes {
     for path in record_files(folder, &[ENDING, GROWING], &mut changes) {
         // A file that is gone was read by the end of the turn.
         if let Ok(text) = fs::read(&path) {
-            add_record(workspace, folder, RecordUse::Keep, record::read(&text), &mut changes);
+            add_record(workspace, &path, RecordUse::Keep, record::read(&text), &mut changes);
         }
     }
     changes
@@ -56,11 +57,12 @@ pub fn recorded_changes(workspace: &Workspace, folder: &Path, state: &RecordStat
             Ok(text) => {
                 let record = record::read(&text);
                 problems.extend(damage(&record, state));
-                add_record(workspace, folder, RecordUse::Delete, record, &mut changes);
+                add_record(workspace, &path, RecordUse::Delete, record, &mut changes);
             }
             Err(error) => problems.push(format!("A record of changes is unreadable: {error}.")),
         }
-        // The folder is deleted with the session.
+        // The folder is deleted with the session. A record without small copies has no file of them.
+        let _ = fs::remove_file(path.with_extension(COPIES));
         let _ = fs::remove_file(path);
     }
     changes.unrecorded.extend(problems);
@@ -100,9 +102,10 @@ fn damage(record: &Record, state: &RecordState) -> Option<String> {
     }
 }
 
+/// Adds what a record says, of which `file` is the file.
 fn add_record(
     workspace: &Workspace,
-    folder: &Path,
+    file: &Path,
     record_use: RecordUse,
     record: Record,
     changes: &mut Changes,
@@ -111,7 +114,7 @@ fn add_record(
     for (path, before) in record.entries {
         let target = workspace.place(path.clone());
         let name = workspace.display(&target);
-        let before = match earlier_state(folder, record_use, before) {
+        let before = match earlier_state(file, record_use, before) {
             Ok((state, content)) => {
                 changes.contents.extend(content);
                 state
@@ -138,7 +141,7 @@ type KeptContent = (String, Vec<u8>);
 
 /// Returns the state with the content of a file. The error is the rest of a sentence.
 fn earlier_state(
-    folder: &Path,
+    file: &Path,
     record_use: RecordUse,
     before: StateBefore,
 ) -> Result<(FileState, Option<KeptContent>), String> {
@@ -147,16 +150,34 @@ fn earlier_state(
         StateBefore::Folder { mode } => FileState::Folder { mode },
         StateBefore::Link { to } => FileState::Link { to },
         StateBefore::File { copy, mode } => {
-            let copy = folder.join(copy.to_string());
-            let content = fs::read(&copy)
+            let content = read_copy(file, record_use, copy)
                 .map_err(|error| format!("was copied, and the copy is unreadable ({error})"))?;
-            if record_use == RecordUse::Delete {
-                let _ = fs::remove_file(copy);
-            }
             let hash = hash_bytes(&content);
             return Ok((FileState::File { hash: hash.clone(), mode }, Some((hash, content))));
         }
         StateBefore::Unknown { why } => return Err(why),
     };
     Ok((state, None))
+}
+
+/// Reads the copy of a file. Those that share a file are deleted together.
+fn read_copy(record: &Path, record_use: RecordUse, copy: CopyPlace) -> io::Result<Vec<u8>> {
+    match copy {
+        CopyPlace::File(number) => {
+            let copy = record.with_file_name(number.to_string());
+            let content = fs::read(&copy)?;
+            if record_use == RecordUse::Delete {
+                let _ = fs::remove_file(copy);
+            }
+            Ok(content)
+        }
+        CopyPlace::Part { start, length } => {
+            let mut shared = fs::File::open(record.with_extension(COPIES))?;
+            shared.seek(SeekFrom::Start(start))?;
+            let mut content = Vec::new();
+            shared.take(length).read_to_end(&mut content)?;
+            let is_whole = content.len() as u64 == length;
+            if is_whole { Ok(content) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+        }
+    }
 }

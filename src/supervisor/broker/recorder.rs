@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use super::resolve::{BENEATH, FileIdentity, ResolvedPath, is_same};
 use super::revoke;
 use crate::kernel;
-use crate::supervisor::record::{MAX_FILE, RecordEntry, RecordLine, StateBefore, VERSION_CONTROL};
+use crate::supervisor::record::{CopyPlace, MAX_FILE, RecordEntry, RecordLine, StateBefore, VERSION_CONTROL};
 use additions::{Additions, DiskEntry};
 pub(in crate::supervisor) use copies::{CallCopies, CopyFolder, CopyRequest};
 use record_file::RecordFile;
@@ -167,7 +167,8 @@ impl RecordWriter {
             return None;
         }
         let path = entry.path.to_owned();
-        self.replace(&path, StateBefore::File { copy, mode: stat.st_mode & 0o7777 });
+        let mode = stat.st_mode & 0o7777;
+        self.replace(&path, StateBefore::File { copy: CopyPlace::File(copy), mode });
         Some(KeptFile { path, copy, leased })
     }
 
@@ -228,7 +229,9 @@ impl RecordWriter {
             entries.into_iter().map(|(path, before)| RecordLine::Entry(RecordEntry { path, before }));
         let lines: Vec<RecordLine> =
             entries.chain(uncovered.into_iter().map(RecordLine::Uncovered)).collect();
-        self.file.finish(&lines, is_last)
+        let finished = self.file.finish(&lines, is_last);
+        self.copies.begin_record(self.file.number());
+        finished
     }
 }
 

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::copies::{CallCopies, CopyLookup, CopyRequest};
 use super::{ExcludedPath, MAX_BYTES, MAX_LEVELS, RecordWriter, Touched};
 use crate::supervisor::broker::resolve::{BENEATH, FileIdentity, ResolvedPath, trim};
-use crate::supervisor::record::{MAX_FILE, StateBefore};
+use crate::supervisor::record::{CopyPlace, MAX_FILE, StateBefore};
 
 /// Copies that are made before the call is looked at again.
 const MAX_REQUESTS: usize = 500;
@@ -238,7 +238,7 @@ impl<'a> Additions<'a> {
     }
 
     /// The error follows the path in a sentence.
-    fn copy(&mut self, entry: &DiskEntry<'_>, stat: &Stat) -> Result<u64, String> {
+    fn copy(&mut self, entry: &DiskEntry<'_>, stat: &Stat) -> Result<CopyPlace, String> {
         let size = u64::try_from(stat.st_size).unwrap_or_default();
         if size > MAX_FILE {
             return Err(format!("is larger than {} MiB", MAX_FILE >> 20));
@@ -258,7 +258,7 @@ impl<'a> Additions<'a> {
                     self.missing.push(CopyRequest { folder, name, path });
                 }
                 // Not recorded: the call is looked at again.
-                0
+                CopyPlace::File(0)
             }
         };
         self.bytes += size;

@@ -32,6 +32,10 @@ impl RecordFile {
         }
     }
 
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
     fn path(&self, ending: &str) -> PathBuf {
         self.folder.join(self.number.to_string()).with_extension(ending)
     }
