@@ -173,7 +173,7 @@ pub fn switch_on_loopback() -> io::Result<()> {
     request.ifr_ifru.ifru_flags =
         libc::c_short::try_from(libc::IFF_UP).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: the call reads `request`, which is valid.
-    checked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) }).map(drop)
+    checked(unsafe { libc::ioctl(socket.as_raw_fd(), SET_INTERFACE_FLAGS, &raw const request) }).map(drop)
 }
 
 /// Overwrites the value in `/proc/PID/environ`, the initial memory of the process, which must have one
@@ -300,6 +300,9 @@ fn set_lease(file: BorrowedFd<'_>, kind: libc::c_int) -> io::Result<()> {
     // SAFETY: the call takes numbers only.
     checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) }).map(drop)
 }
+
+/// `SIOCSIFFLAGS`, whose type in `libc` is not that of a request everywhere.
+const SET_INTERFACE_FLAGS: libc::Ioctl = 0x8914;
 
 /// Index of the loopback interface in every network namespace.
 const LOOPBACK: libc::c_int = 1;
