@@ -11,6 +11,11 @@ use modegate::process;
 use modegate::telemetry::{self, LevelFilter};
 use tokio_util::sync::CancellationToken;
 
+/// musl's allocator has one lock for all threads.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Standard output. Its errors name it, because the system's message alone does not.
 struct Stdout(io::Stdout);
 

@@ -761,7 +761,7 @@ const PURE: [&str; 167] = [
 ];
 
 /// Libraries, and the only modules that may name them.
-const LIBRARIES: [(&str, &[&str]); 44] = [
+const LIBRARIES: [(&str, &[&str]); 45] = [
     ("agent_client_protocol_schema", &["acp"]),
     ("anyhow", &["main", "cli", "config", "headless", "terminal_run"]),
     ("jiff", &["ids", "model/remote", "conversation/system_prompt"]),
@@ -779,6 +779,7 @@ const LIBRARIES: [(&str, &[&str]); 44] = [
             "tool/mcp/rate_limit",
         ],
     ),
+    ("mimalloc", &["main"]),
     ("rmcp", &["tool/mcp"]),
     ("ratatui_core", &["terminal_host/panel"]),
     ("reqwest", &["http"]),
