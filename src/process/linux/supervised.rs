@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
+use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{self, Mode, OFlags};
@@ -26,6 +27,9 @@ use crate::supervisor::protocol::{
 };
 
 const CHUNK: usize = 16 * 1024;
+
+/// How often a supervisor is asked for: the fork server can be killed between two commands.
+const MAX_FORKS: usize = 2;
 
 /// Dropping kills the command and all its descendants, without confirmation.
 #[derive(Debug)]
@@ -51,22 +55,9 @@ pub struct Process {
 impl Processes {
     /// A failure to start can also arrive later, as [`Event::Failed`].
     pub async fn start(&self, command: Command) -> io::Result<Process> {
-        let streams = command.streams;
-        let (ours, theirs) = StdStream::pair()?;
-        let CommandStreams { output, to_output, errors, to_errors } = CommandStreams::open(streams)?;
-        let folder =
-            fs::open(&command.cwd, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        let handed = SupervisorDescriptors {
-            connection: theirs.as_fd(),
-            folder: folder.as_fd(),
-            output: to_output.as_fd(),
-            errors: to_errors.as_fd(),
-        };
-        let guard = self.launcher.fork(&handed).await?;
-        // Only the supervisor may keep them open.
-        drop((theirs, to_output, to_errors));
         let records =
             matches!(&command.confinement, Confinement::Brokered { broker, .. } if broker.record.is_some());
+        let (streams, folder) = (command.streams, command.cwd);
         let request = SpawnRequest {
             build: BUILD.to_owned(),
             own_folder: self.own_folder(&command.confinement),
@@ -79,15 +70,46 @@ impl Processes {
             terminal: command.terminal,
             waits: command.waits,
         };
-        let Ok((control, input, supervisor)) = begin(ours, streams, &request).await else {
-            // A command may have lowered the server's limits.
+        for _ in 0..MAX_FORKS {
+            match self.fork(streams, &folder, &request).await? {
+                Ok(mut process) => {
+                    process.records = records;
+                    return Ok(process);
+                }
+                Err(error) => tracing::debug!(%error, "no supervisor could be forked"),
+            }
+            // It was killed a moment ago, or a command has lowered its limits.
             self.launcher.replace().await;
-            let why =
-                "no process could be forked for it: the system has too many processes or too little memory";
-            return Err(io::Error::other(why));
+        }
+        let why = "no process could be forked for it: the system has too many processes or too little memory";
+        Err(io::Error::other(why))
+    }
+
+    /// Starts a supervisor. The inner error means that no supervisor could be forked, so none has read the request.
+    async fn fork(
+        &self,
+        streams: Streams,
+        folder: &Path,
+        request: &SpawnRequest,
+    ) -> io::Result<io::Result<Process>> {
+        let (ours, theirs) = StdStream::pair()?;
+        let CommandStreams { output, to_output, errors, to_errors } = CommandStreams::open(streams)?;
+        let folder = fs::open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let handed = SupervisorDescriptors {
+            connection: theirs.as_fd(),
+            folder: folder.as_fd(),
+            output: to_output.as_fd(),
+            errors: to_errors.as_fd(),
+        };
+        let guard = self.launcher.fork(&handed).await?;
+        // Only the supervisor may keep them open.
+        drop((theirs, to_output, to_errors));
+        let (control, input, supervisor) = match begin(ours, streams, request).await {
+            Ok(begun) => begun,
+            Err(error) => return Ok(Err(error)),
         };
         orphans::remember(supervisor);
-        Ok(Process {
+        Ok(Ok(Process {
             supervisor,
             pidfd: pidfd_open(supervisor, PidfdFlags::NONBLOCK).ok(),
             guard,
@@ -96,11 +118,11 @@ impl Processes {
             output: output.map(receiver).transpose()?,
             errors: errors.map(receiver).transpose()?,
             reports: MessageReader::new(MAX_REPORT),
-            records,
+            records: false,
             left_behind: None,
             ending: None,
             over: false,
-        })
+        }))
     }
 }
 

@@ -124,7 +124,7 @@ async fn fork_server_without_descriptors_is_replaced() {
     let limit = format!("prlimit --pid {} --nofile=0:0", fork_server(&first));
     let mut command = processes.start(shell(dir.path(), &limit)).await.unwrap();
     assert_eq!(events(&mut command).await.1[0], Event::Exited(Exit::Status(0)), "this test needs prlimit");
-    assert!(processes.start(shell(dir.path(), "true")).await.is_err(), "the control");
+    // The same command gets another one. An unlimited one stays, as in the next test.
     let second = running(&processes, dir.path()).await;
     assert_ne!(fork_server(&second), fork_server(&first));
 }
