@@ -28,7 +28,7 @@ use crate::supervisor::protocol::{
 
 const CHUNK: usize = 16 * 1024;
 
-/// How often a supervisor is asked for: the fork server can be killed between two commands.
+/// Maximum number of attempts to fork a supervisor. The fork server can be killed between two commands.
 const MAX_FORKS: usize = 2;
 
 /// Dropping kills the command and all its descendants, without confirmation.
@@ -55,8 +55,6 @@ pub struct Process {
 impl Processes {
     /// A failure to start can also arrive later, as [`Event::Failed`].
     pub async fn start(&self, command: Command) -> io::Result<Process> {
-        let records =
-            matches!(&command.confinement, Confinement::Brokered { broker, .. } if broker.record.is_some());
         let (streams, folder) = (command.streams, command.cwd);
         let request = SpawnRequest {
             build: BUILD.to_owned(),
@@ -71,12 +69,8 @@ impl Processes {
             waits: command.waits,
         };
         for _ in 0..MAX_FORKS {
-            match self.fork(streams, &folder, &request).await? {
-                Ok(mut process) => {
-                    process.records = records;
-                    return Ok(process);
-                }
-                Err(error) => tracing::debug!(%error, "no supervisor could be forked"),
+            if let Some(process) = self.fork(streams, &folder, &request).await? {
+                return Ok(process);
             }
             // It was killed a moment ago, or a command has lowered its limits.
             self.launcher.replace().await;
@@ -85,13 +79,13 @@ impl Processes {
         Err(io::Error::other(why))
     }
 
-    /// Starts a supervisor. The inner error means that no supervisor could be forked, so none has read the request.
+    /// Starts a supervisor. Returns `None` if none could be forked, so that none has read the request.
     async fn fork(
         &self,
         streams: Streams,
         folder: &Path,
         request: &SpawnRequest,
-    ) -> io::Result<io::Result<Process>> {
+    ) -> io::Result<Option<Process>> {
         let (ours, theirs) = StdStream::pair()?;
         let CommandStreams { output, to_output, errors, to_errors } = CommandStreams::open(streams)?;
         let folder = fs::open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -106,10 +100,15 @@ impl Processes {
         drop((theirs, to_output, to_errors));
         let (control, input, supervisor) = match begin(ours, streams, request).await {
             Ok(begun) => begun,
-            Err(error) => return Ok(Err(error)),
+            Err(error) => {
+                tracing::debug!(%error, "no supervisor could be forked");
+                return Ok(None);
+            }
         };
+        let records =
+            matches!(&request.confinement, Confinement::Brokered { broker, .. } if broker.record.is_some());
         orphans::remember(supervisor);
-        Ok(Ok(Process {
+        Ok(Some(Process {
             supervisor,
             pidfd: pidfd_open(supervisor, PidfdFlags::NONBLOCK).ok(),
             guard,
@@ -118,7 +117,7 @@ impl Processes {
             output: output.map(receiver).transpose()?,
             errors: errors.map(receiver).transpose()?,
             reports: MessageReader::new(MAX_REPORT),
-            records: false,
+            records,
             left_behind: None,
             ending: None,
             over: false,
