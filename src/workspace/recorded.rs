@@ -102,7 +102,7 @@ fn damage(record: &Record, state: &RecordState) -> Option<String> {
     }
 }
 
-/// Adds what a record says, of which `file` is the file.
+/// Adds the changes of a record. `file` is the file of its lines.
 fn add_record(
     workspace: &Workspace,
     file: &Path,

@@ -1,6 +1,6 @@
-//! Copies of files that a call is about to change. They are made while no lock is held, because a file can grow or its
-//! disk be slow; the record takes a copy only if its file has not changed meanwhile. The small copies of a record share
-//! a file: a file for each would cost the file system more than its content.
+//! Copies of files that a call is about to change. A file can grow, and its disk can be slow, so they are made without
+//! any lock, and the record takes a copy only if its file is unchanged. The small copies of a record share a file: to
+//! create a file takes longer than to write its content.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
