@@ -32,6 +32,7 @@ mod caller;
 mod egress;
 mod handler;
 mod made_files;
+mod moved;
 mod network_call;
 mod notification;
 mod operation;

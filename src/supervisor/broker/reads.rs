@@ -6,15 +6,15 @@
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
+use super::moved::{self, MovedEntry};
 use super::operation::CallPath;
-use super::resolve::{BENEATH, ResolvedPath, trim};
+use super::resolve::ResolvedPath;
 use super::terminals::{Terminal, Terminals};
 use super::tracee::{self, NamedFile, Tracee};
 use crate::sandbox::READABLE_DEVICES;
@@ -39,15 +39,6 @@ const PUBLIC: [&str; 11] = [
 const NULL_DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
 
 const PROC_TYPE: rustix::fs::FsWord = 0x9fa0;
-
-/// Most entries of a folder that is moved.
-const MAX_MOVED: usize = 200_000;
-
-/// Most levels of a folder that is moved. Each is open while it is looked through.
-const MAX_DEPTH: usize = 200;
-
-/// Most bytes of the names in a question about a folder.
-const MAX_NAMED: usize = 256 * 1024;
 
 /// Flags of the caller that apply to a file that exists.
 const FLAGS: OFlags = OFlags::CLOEXEC
@@ -173,97 +164,10 @@ impl Reads {
 
     /// Returns true if moving an entry would make a denied file readable, or if the entry cannot be looked through.
     pub(super) fn deny_moving(&self, entry: &ResolvedPath, to: &Path) -> bool {
-        let mut frees = |old: &Path, new: &Path| self.deny(old) && !self.deny(new);
-        match open_folder(&entry.folder, trim(&entry.name)) {
-            Ok(folder) => {
-                contains(&folder, &entry.path, to, &mut frees, &mut LookLimits::new()).unwrap_or(true)
-            }
-            Err(Errno::NOTDIR | Errno::LOOP) => frees(&entry.path, to),
-            // There is no such entry.
-            Err(Errno::NOENT | Errno::NAMETOOLONG) => false,
-            Err(_) => true,
-        }
+        // Rules deny the files of a folder, and leave its names readable.
+        let frees = |file: &MovedEntry<'_>| !file.is_folder && self.deny(file.old) && !self.deny(file.new);
+        moved::any(entry, to, frees).unwrap_or(true)
     }
-}
-
-/// The files that move with an entry, relative to it. None if the entry is no folder.
-///
-/// # Errors
-/// Returns an error if the folder cannot be looked through or its files are too many for a question.
-pub(super) fn files_below(entry: &ResolvedPath) -> Result<Vec<PathBuf>, Errno> {
-    let folder = match open_folder(&entry.folder, trim(&entry.name)) {
-        Ok(folder) => folder,
-        Err(Errno::NOTDIR | Errno::LOOP | Errno::NOENT | Errno::NAMETOOLONG) => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
-    let (mut files, mut length) = (Vec::new(), 0);
-    let mut add = |file: &Path, _: &Path| {
-        length += file.as_os_str().len();
-        files.push(file.to_owned());
-        // A question is text.
-        length > MAX_NAMED || file.to_str().is_none()
-    };
-    let is_cut = contains(&folder, Path::new(""), Path::new(""), &mut add, &mut LookLimits::new())?;
-    if is_cut { Err(Errno::TOOBIG) } else { Ok(files) }
-}
-
-fn open_folder(folder: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat2(folder, name, flags, Mode::empty(), BENEATH)
-}
-
-/// What is left of the limits of a look through a folder.
-struct LookLimits {
-    entries: usize,
-    levels: usize,
-}
-
-impl LookLimits {
-    fn new() -> Self {
-        Self { entries: MAX_MOVED, levels: MAX_DEPTH }
-    }
-}
-
-/// Returns true if `frees` holds for a file below a folder.
-fn contains(
-    folder: &OwnedFd,
-    old: &Path,
-    new: &Path,
-    frees: &mut impl FnMut(&Path, &Path) -> bool,
-    left: &mut LookLimits,
-) -> Result<bool, Errno> {
-    left.levels = left.levels.checked_sub(1).ok_or(Errno::TOOBIG)?;
-    let mut below = Vec::new();
-    for entry in rustix::fs::Dir::read_from(folder)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if name == c"." || name == c".." {
-            continue;
-        }
-        left.entries = left.entries.checked_sub(1).ok_or(Errno::TOOBIG)?;
-        let text = OsStr::from_bytes(name.to_bytes());
-        let (old, new) = (old.join(text), new.join(text));
-        match entry.file_type() {
-            FileType::Directory => below.push((name.to_owned(), old, new)),
-            FileType::Unknown => return Err(Errno::OPNOTSUPP),
-            _ if frees(&old, &new) => return Ok(true),
-            _ => {}
-        }
-    }
-    for (name, old, new) in below {
-        let is_found = match open_folder(folder, OsStr::from_bytes(name.to_bytes())) {
-            Ok(inner) => contains(&inner, &old, &new, frees, left)?,
-            // Another thread has removed the folder, or replaced it by a file.
-            Err(Errno::NOENT) => false,
-            Err(Errno::NOTDIR | Errno::LOOP) => frees(&old, &new),
-            Err(error) => return Err(error),
-        };
-        if is_found {
-            return Ok(true);
-        }
-    }
-    left.levels += 1;
-    Ok(false)
 }
 
 /// The file that the caller's path names, by a path descriptor. Links in `/proc` are followed for the caller's own

@@ -244,7 +244,7 @@ const LAYERS: [(&str, &[&str]); 92] = [
 ];
 
 /// Each part of `supervisor`, and the other parts that it may name. A folder of a part may name the part.
-const SUPERVISOR_LAYERS: [(&str, &[&str]); 40] = [
+const SUPERVISOR_LAYERS: [(&str, &[&str]); 41] = [
     ("broker", &["children", "connection", "protocol", "record"]),
     ("broker/area", &[]),
     ("broker/attributes", &["broker/operation", "broker/resolve", "broker/tracee"]),
@@ -269,6 +269,7 @@ const SUPERVISOR_LAYERS: [(&str, &[&str]); 40] = [
             "broker/area",
             "broker/attributes",
             "broker/made_files",
+            "broker/moved",
             "broker/network_call",
             "broker/notification",
             "broker/operation",
@@ -289,6 +290,7 @@ const SUPERVISOR_LAYERS: [(&str, &[&str]); 40] = [
     ),
     ("broker/caller", &["broker/resolve", "protocol"]),
     ("broker/made_files", &["broker/resolve", "broker/tracee"]),
+    ("broker/moved", &["broker/resolve"]),
     ("broker/network_call", &["broker/notification"]),
     ("broker/notification", &[]),
     ("broker/operation", &["broker/notification", "broker/tracee"]),
@@ -296,7 +298,10 @@ const SUPERVISOR_LAYERS: [(&str, &[&str]); 40] = [
     ("broker/pending", &["broker/notification", "broker/questions"]),
     ("broker/perform", &["broker/area", "broker/operation", "broker/resolve", "broker/tracee"]),
     ("broker/questions", &["broker/caller", "broker/notification", "protocol"]),
-    ("broker/reads", &["broker/operation", "broker/resolve", "broker/terminals", "broker/tracee"]),
+    (
+        "broker/reads",
+        &["broker/moved", "broker/operation", "broker/resolve", "broker/terminals", "broker/tracee"],
+    ),
     ("broker/recorder", &["broker/resolve", "broker/revoke", "record"]),
     (
         "broker/refused",

@@ -14,7 +14,7 @@ use crate::supervisor::broker::outcome::EarlyEnd;
 use crate::supervisor::broker::questions::AskedChange;
 use crate::supervisor::broker::recorder::Touched;
 use crate::supervisor::broker::resolve::{self, ResolvedPath};
-use crate::supervisor::broker::{perform, reads};
+use crate::supervisor::broker::{moved, perform};
 use crate::supervisor::protocol::ChangeKind;
 
 pub(super) fn rename(
@@ -58,7 +58,7 @@ fn moved_files(
         return Ok(Vec::new());
     }
     let moved = [Some(from), (flags & EXCHANGE != 0).then_some(to)];
-    let files = moved.into_iter().flatten().map(reads::files_below).collect::<Result<Vec<_>, _>>();
+    let files = moved.into_iter().flatten().map(moved::files_below).collect::<Result<Vec<_>, _>>();
     // Programs then move each file.
     files.map(|files| files.concat()).map_err(|_| Errno::XDEV)
 }
