@@ -168,8 +168,7 @@ pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict
         });
     };
     if let Some(rule) = ceilings.denying(call) {
-        let whose = if rule.is_of_policy { " of your organisation's policy" } else { "" };
-        let message = format!("The rule deny {}{whose} does not allow this, in any mode.", rule.text);
+        let message = format!("The rule {} does not allow this, in any mode.", rule.denying_name());
         return Verdict::Deny(Denial { rule: DENY_RULE, message });
     }
     let denial = match call.source {

@@ -8,11 +8,12 @@ use secrecy::SecretString;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
 use crate::sandbox::Confinement;
+pub use crate::sandbox::denied_changes::{DeniedActs, DenyingRule};
 pub use crate::sandbox::host::{AllowedHosts, HostPattern};
 pub use crate::sandbox::{BrokerPolicy, Egress};
 pub use crate::supervisor::protocol::{
     BrokerEvent, ChangeKind, ChangeQuestion, EndedWriter, Executable, Exit, JobState, ProcessFailure,
-    RefusalKind, RefusedCall, TerminalAccess,
+    RefusalKind, RefusedCall, RuleRefusal, TerminalAccess,
 };
 pub use crate::supervisor::record::RecordState;
 

@@ -7,9 +7,11 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use denied_changes::DeniedChanges;
 use denied_reads::DeniedReads;
 use host::AllowedHosts;
 
+pub mod denied_changes;
 pub mod denied_reads;
 pub mod host;
 pub mod seatbelt;
@@ -94,6 +96,8 @@ pub struct Brokered {
     pub sockets: Vec<PathBuf>,
     /// Never read. The supervisor opens all other files. `None` if there are none.
     pub denied: Option<DeniedReads>,
+    /// Never made, whatever the policy. `None` if there are none.
+    pub denied_changes: Option<DeniedChanges>,
 }
 
 /// Files that a brokered command may change besides those in its own folders.

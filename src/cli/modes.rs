@@ -27,6 +27,7 @@ use crate::policy::{Diagnostic, LayerOwner, Layers};
 use crate::store::log;
 use crate::text::{counted, first_line, visible};
 use crate::tool::mcp::{self, ExpectedBeliefs};
+use crate::tool::shell::denied_changes;
 use crate::tool::{Toolset, unknown_tool};
 use crate::workspace::Workspace;
 
@@ -141,9 +142,8 @@ pub(super) async fn run(
                 if external_agent || facts.shell != ShellUse::Off {
                     explain_reading(&loaded.layers.rules, external_agent, environment, &mut output)?;
                 }
-                let rules = loaded.layers.rules.restricting_changes().collect::<Vec<_>>().join(", ");
-                if !external_agent && facts.shell == ShellUse::Full && !rules.is_empty() {
-                    writeln!(output, "A command can change the files of {}.", visible(&rules))?;
+                if !external_agent && facts.shell == ShellUse::Full {
+                    explain_changing(&loaded.layers.rules, environment, &mut output)?;
                 }
             }
             Ok(code)
@@ -319,8 +319,7 @@ fn explain_reading(
         return Ok(());
     }
     let rules = visible(&rules.join(", "));
-    let settings = config::user_file::read(environment.config_folder.as_deref())?.shell.unwrap_or_default();
-    let shell = config::commands::shell(environment, &settings)?.denying_reads(patterns);
+    let shell = config::commands::user_shell(environment)?.denying_reads(patterns);
     let text = if external_agent {
         format!("The agent can still read the files of {rules}, unless it runs with the broker.")
     } else if shell.brokers_commands() {
@@ -329,6 +328,37 @@ fn explain_reading(
         format!("A command can still read the files of {rules}, because commands run without the broker.")
     };
     Ok(writeln!(output, "{text}")?)
+}
+
+/// Says whether a command of `shell` can change files that rules are about.
+fn explain_changing(
+    rules: &rules::Rules,
+    environment: &Environment,
+    output: &mut impl Write,
+) -> anyhow::Result<()> {
+    let names = |limits: Vec<rules::ChangeLimit<'_>>| {
+        visible(&limits.iter().map(|limit| limit.rule.text.as_str()).collect::<Vec<_>>().join(", "))
+    };
+    let (denying, asking) = (rules.denying_changes().collect::<Vec<_>>(), rules.asking_about_changes());
+    if !denying.is_empty() {
+        let shell = config::commands::user_shell(environment)?.denying_changes(denied_changes(rules));
+        let files = names(denying);
+        if shell.brokers_commands() {
+            writeln!(output, "A command cannot change the files of {files}.")?;
+        } else {
+            let reason = "because commands run without the broker";
+            writeln!(output, "A command can change the files of {files}, {reason}.")?;
+        }
+    }
+    let asking: Vec<_> = asking.collect();
+    if !asking.is_empty() {
+        writeln!(
+            output,
+            "A command can change the files of {} without a question about them.",
+            names(asking)
+        )?;
+    }
+    Ok(())
 }
 
 /// The built-in tools of a session here, with default shell settings. They prepare calls, but run none.

@@ -128,16 +128,37 @@ pub(super) fn run(
             if let Some(stronger) = overruling(kind, &rule, &all) {
                 writeln!(output, "without effect as long as {stronger} counts first")?;
             }
-            if kind != RuleKind::Allow && parsed.restricts_changes() {
-                writeln!(
-                    output,
-                    "commands of `shell` can change these files nevertheless, where a mode allows `shell`"
-                )?;
+            if let Some(note) = note_about_commands(kind, &parsed, environment)? {
+                writeln!(output, "{note}")?;
             }
         }
         None => writeln!(output, "{rule}: revoked: counts when a session is opened, also an earlier one")?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The effect on commands of a rule about changes of files. `None` for other rules.
+fn note_about_commands(
+    kind: RuleKind,
+    rule: &Rule,
+    environment: &Environment,
+) -> anyhow::Result<Option<&'static str>> {
+    if rule.change_limit().is_none() {
+        return Ok(None);
+    }
+    Ok(match kind {
+        RuleKind::Allow => None,
+        RuleKind::Ask => Some(
+            "commands of `shell` can change these files without a question about them, where a mode allows `shell`",
+        ),
+        RuleKind::Deny if config::commands::user_shell(environment)?.can_broker() => Some(
+            "commands of `shell` cannot change these files either, and run with the broker because of it",
+        ),
+        RuleKind::Deny => Some(
+            "commands of `shell` can change these files nevertheless, where a mode allows `shell`: here they run \
+             without the broker (run modegate doctor)",
+        ),
+    })
 }
 
 /// The rules of a file that has only rules, in the order in which they count.

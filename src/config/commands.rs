@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 
 use super::environment::Environment;
-use super::user_file::ShellSettings;
+use super::user_file::{self, ShellSettings};
 use crate::platform::Platform;
 use crate::process::Processes;
 use crate::process::shell::Shell;
@@ -49,6 +49,12 @@ pub fn shell(environment: &Environment, settings: &ShellSettings) -> anyhow::Res
     let seen = environment.for_reading.clone();
     let shell = Shell::new(processes(environment), program, user, seen, settings.sandbox, sandbox::support());
     Ok(shell.with_network_variables(environment.network.clone()))
+}
+
+/// The shell of the user's present settings.
+pub fn user_shell(environment: &Environment) -> anyhow::Result<Shell> {
+    let settings = user_file::read(environment.config_folder.as_deref())?.shell.unwrap_or_default();
+    shell(environment, &settings)
 }
 
 pub fn absolute(path: &Path, home: Option<&Path>) -> anyhow::Result<PathBuf> {

@@ -79,6 +79,17 @@ impl Rules {
     }
 }
 
+/// Files that a rule is about, and the changes of them.
+#[derive(Debug, Clone, Copy)]
+pub struct ChangeLimit<'a> {
+    pub rule: &'a Rule,
+    /// Glob of paths.
+    pub pattern: &'a str,
+    pub edits: bool,
+    pub deletions: bool,
+    pub moves: bool,
+}
+
 #[derive(Debug, Clone)]
 struct Pattern {
     platform: Platform,
@@ -202,12 +213,28 @@ impl Rule {
         }
     }
 
-    /// True if the rule never matches as an `allow` rule.
-    /// True if the rule has a pattern for paths that tools write.
-    pub fn restricts_changes(&self) -> bool {
-        self.pattern.is_some() && self.is_for("write_file", false)
+    /// The rule under `deny`, in messages.
+    pub fn denying_name(&self) -> String {
+        let whose = if self.is_of_policy { " of your organisation's policy" } else { "" };
+        format!("deny {}{whose}", self.text)
     }
 
+    /// The limit that the rule, under `deny` or `ask`, sets to changes of files. `None` if it has no pattern for paths, or
+    /// is for no tool that changes files. A rule for `apply_patch` alone leaves the other tools to the model.
+    pub fn change_limit(&self) -> Option<ChangeLimit<'_>> {
+        let pattern = self.pattern.as_ref().filter(|_| !self.text.contains("://"))?;
+        let is_for = |tool: &str| self.tool.is_match(tool);
+        let limit = ChangeLimit {
+            rule: self,
+            pattern: pattern.path.text(),
+            edits: is_for("edit_file") || is_for("write_file"),
+            deletions: is_for("delete_file"),
+            moves: is_for("move_file"),
+        };
+        (limit.edits || limit.deletions || limit.moves).then_some(limit)
+    }
+
+    /// True if the rule never matches as an `allow` rule.
     pub fn is_unmatchable_allow(&self) -> bool {
         self.pattern.is_some() && self.text.starts_with(SERVER_TOOLS)
     }
@@ -342,10 +369,14 @@ impl Rules {
         })
     }
 
-    /// The rules that deny changes of some files or ask about them. They do not bind the commands of `shell`.
-    pub fn restricting_changes(&self) -> impl Iterator<Item = &str> {
-        let rules = self.deny.iter().chain(&self.ask);
-        rules.filter(|rule| rule.restricts_changes()).map(|rule| rule.text.as_str())
+    /// The rules that deny changes of some files.
+    pub fn denying_changes(&self) -> impl Iterator<Item = ChangeLimit<'_>> {
+        self.deny.iter().filter_map(Rule::change_limit)
+    }
+
+    /// The rules that ask about changes of some files. They do not bind the commands of `shell`.
+    pub fn asking_about_changes(&self) -> impl Iterator<Item = ChangeLimit<'_>> {
+        self.ask.iter().filter_map(Rule::change_limit)
     }
 
     pub fn has_pattern_rule(&self, tool: &str) -> bool {
@@ -440,6 +471,35 @@ mod tests {
             assert_eq!(rules.denying(&other).is_some(), folds, "{platform:?}");
             assert_eq!(rules.asking(&other).is_some(), folds, "{platform:?}");
             assert!(rules.allowing(&other).is_empty(), "{platform:?}");
+        }
+    }
+
+    #[test]
+    fn rules_limit_the_changes_of_their_tools() {
+        const CHANGING: &str = "{apply_patch,delete_file,edit_file,move_file,write_file}(src/**)";
+        for (text, expected) in [
+            (CHANGING, Some((true, true, true))),
+            ("*(src/**)", Some((true, true, true))),
+            ("edit_file(src/**)", Some((true, false, false))),
+            ("write_file(src/**)", Some((true, false, false))),
+            ("delete_file(src/**)", Some((false, true, false))),
+            ("move_file(src/**)", Some((false, false, true))),
+            ("apply_patch(src/**)", None),
+            // What a rule about reading says of tools that read and change, it does not say of commands.
+            ("read_file(src/**)", None),
+            ("shell(rm *)", None),
+            ("*(https://example.com)", None),
+            // The tool is denied, and not the files.
+            ("edit_file", None),
+            ("edit_file(*)", None),
+        ] {
+            let rule = rule(Platform::Linux, text);
+            let limit = rule.change_limit();
+            assert_eq!(limit.map(|limit| (limit.edits, limit.deletions, limit.moves)), expected, "{text}");
+            assert!(
+                limit.is_none_or(|limit| (limit.rule.text.as_str(), limit.pattern) == (text, "src/**")),
+                "{text}"
+            );
         }
     }
 

@@ -277,7 +277,8 @@ impl ProgramTask {
             | BrokerEvent::Withdrawn(_)
             | BrokerEvent::HostRefused(_)
             | BrokerEvent::SocketRefused(_)
-            | BrokerEvent::Refused(_) => {
+            | BrokerEvent::Refused(_)
+            | BrokerEvent::RuleRefused(_) => {
                 let _ = self.broker_events.send(event);
             }
         }

@@ -18,6 +18,7 @@ use super::sandbox_paths::{SandboxPaths, User, outermost};
 use super::state_folders;
 use super::trial::BrokerTrial;
 use super::{Command, Process, Processes, Streams, TerminalAccess};
+use crate::sandbox::denied_changes::{DeniedChanges, DenyingRule};
 use crate::sandbox::denied_reads::{DeniedReads, patterns_of};
 use crate::sandbox::host::AllowedHosts;
 use crate::sandbox::{BrokerPolicy, Brokered, Confinement, Egress, Support};
@@ -64,6 +65,8 @@ struct ShellParts {
     support: Support,
     /// Patterns of files that no command may read.
     denied_reads: Vec<String>,
+    /// Rules about changes that no command may make.
+    denied_changes: Vec<DenyingRule>,
     network: NetworkVariables,
     /// The only hosts of brokered commands. `None` without such a limit.
     host_limit: Option<AllowedHosts>,
@@ -91,6 +94,7 @@ impl Shell {
             sandbox,
             support,
             denied_reads: Vec::new(),
+            denied_changes: Vec::new(),
             network: NetworkVariables::default(),
             host_limit: None,
             locks: None,
@@ -119,6 +123,16 @@ impl Shell {
             return self.clone();
         }
         Self(Arc::new(ShellParts { denied_reads: patterns, ..ShellParts::clone(&self.0) }))
+    }
+
+    /// Commands of the session then cannot change files that match; see [`DeniedChanges`]. They run with
+    /// [`Sandbox::Broker`] instead of [`Sandbox::Workspace`].
+    #[must_use]
+    pub fn denying_changes(&self, rules: Vec<DenyingRule>) -> Self {
+        if rules == self.0.denied_changes {
+            return self.clone();
+        }
+        Self(Arc::new(ShellParts { denied_changes: rules, ..ShellParts::clone(&self.0) }))
     }
 
     /// Commands that may change files run in the sandbox whatever the user's setting, with `needs_broker` in that of the
@@ -198,12 +212,13 @@ impl Shell {
 
     /// Returns true if the supervisor carries out the changes of commands, and can record them.
     pub fn brokers_commands(&self) -> bool {
-        let is_brokered = match self.0.sandbox {
-            Sandbox::Broker => true,
-            Sandbox::Workspace => !self.0.denied_reads.is_empty(),
-            Sandbox::Off => false,
-        };
-        is_brokered && self.0.support.broker()
+        let has_rules = !self.0.denied_reads.is_empty() || !self.0.denied_changes.is_empty();
+        self.can_broker() && (has_rules || self.0.sandbox == Sandbox::Broker)
+    }
+
+    /// Returns true if commands run with the broker where rules need it.
+    pub fn can_broker(&self) -> bool {
+        self.0.sandbox != Sandbox::Off && self.0.support.broker()
     }
 
     fn brokered_in(&self, paths: &mut SandboxPaths<'_>) -> CommandSandbox {
@@ -214,10 +229,13 @@ impl Shell {
             let others =
                 own.iter().cloned().chain(system).filter(|path| path.is_dir() && !roots.contains(path));
             let (others, denied) = (outermost(others), shell.denied_reads(&mut paths));
-            // A folder that the command writes itself can contain a root, and then it could read there, too.
+            let rules = shell.0.denied_changes.clone();
+            let denied_changes = (!rules.is_empty()).then(|| DeniedChanges { rules, folders: roots.clone() });
+            // A folder that the command writes itself can contain a root, and then it could read and write there, too.
+            let is_ruled = denied.is_some() || denied_changes.is_some();
             let own_files = paths.own_files();
             let (write, caches): (Vec<_>, Vec<_>) =
-                others.into_iter().partition(|folder| denied.is_none() && !contains_any(folder, &own_files));
+                others.into_iter().partition(|folder| !is_ruled && !contains_any(folder, &own_files));
             let broker = Brokered {
                 roots: roots.clone(),
                 unrecorded: caches,
@@ -230,6 +248,7 @@ impl Shell {
                 egress: Egress::Open,
                 sockets: Vec::new(),
                 denied,
+                denied_changes,
             };
             Confinement::Brokered { write, broker }
         })
@@ -327,6 +346,8 @@ impl Shell {
             egress: network.first,
             sockets: network.sockets,
             denied: self.denied_reads(&mut SandboxPaths::of_system(&self.0.user, folders.roots)),
+            // Each change is a question, and the rules decide it.
+            denied_changes: None,
         };
         Ok(CommandSandbox::of(Confinement::Brokered { write, broker }))
     }

@@ -46,6 +46,12 @@ impl DeniedFiles {
         let inside = self.folders.iter().filter_map(|folder| path.strip_prefix(folder).ok());
         std::iter::once(path).chain(inside).any(|path| self.globs.is_match(path))
     }
+
+    /// Numbers of the patterns that match, in no order. `path` is absolute and without symbolic links.
+    pub fn matching(&self, path: &Path) -> Vec<usize> {
+        let inside = self.folders.iter().filter_map(|folder| path.strip_prefix(folder).ok());
+        std::iter::once(path).chain(inside).flat_map(|path| self.globs.matches(path)).collect()
+    }
 }
 
 #[cfg(test)]

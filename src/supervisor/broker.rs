@@ -22,7 +22,7 @@ use super::record::RecordState;
 use crate::file_lock::FileLocks;
 use crate::sandbox::host::AllowedHosts;
 use crate::sandbox::{self, BrokerPolicy};
-use crate::supervisor::protocol::{BrokerEvent, RefusalKind, RefusedCall, SupervisorReport};
+use crate::supervisor::protocol::{BrokerEvent, RefusalKind, RefusedCall, RuleRefusal, SupervisorReport};
 
 mod allowed_sockets;
 mod area;
@@ -46,6 +46,7 @@ mod recorder;
 mod refused;
 mod resolve;
 mod revoke;
+mod ruled_changes;
 mod segments;
 mod shared_memory;
 mod terminals;
@@ -74,6 +75,7 @@ use refused::RefusedCalls;
 use resolve::FileIdentity;
 pub(in crate::supervisor) use resolve::Roots;
 use revoke::{HandedOver, Revoked};
+pub(in crate::supervisor) use ruled_changes::RuledChanges;
 use shared_memory::SharedMemory;
 use terminals::Terminals;
 use tracee::Tracee;
@@ -96,7 +98,8 @@ pub(super) struct Broker {
     copies: Option<Arc<CopyFolder>>,
     /// Locked for reading from the record of a change to its end.
     recording: RwLock<()>,
-    /// Locked for writing while a folder is moved under [`BrokerPolicy::Ask`]: what moves with it was decided before.
+    /// Locked for writing while something is moved under [`BrokerPolicy::Ask`] or rules: what moves with it was decided
+    /// before.
     moving: RwLock<()>,
     /// Taken from the record of a change to its end, by all writers of this user.
     locks: FileLocks,
@@ -111,6 +114,8 @@ pub(super) struct Broker {
     egress: Option<Arc<EgressBroker>>,
     /// `None` if every file may be read.
     reads: Option<Reads>,
+    /// `None` if no rule denies changes.
+    ruled_changes: Option<RuledChanges>,
     sockets: AllowedSockets,
     /// Sockets that the command has bound outside of the workspace.
     bound: MadeFiles,
@@ -139,6 +144,7 @@ impl Broker {
             connection: None,
             egress: None,
             reads: None,
+            ruled_changes: None,
             sockets: AllowedSockets::default(),
             bound: MadeFiles::default(),
             memory: SharedMemory::default(),
@@ -182,6 +188,11 @@ impl Broker {
     /// The command's files are opened for it.
     pub(super) fn limit_reads(&mut self, reads: Reads) {
         self.reads = Some(reads);
+    }
+
+    /// No policy allows the changes that these rules deny.
+    pub(super) fn deny_changes(&mut self, rules: RuledChanges) {
+        self.ruled_changes = Some(rules);
     }
 
     /// Changes wait for other writers that use these locks.
@@ -410,6 +421,11 @@ impl Broker {
             CallOutcome::Answer(answer) => answer,
             CallOutcome::HandOver { file, closes_on_exec } => self.hand_over(call, file, closes_on_exec),
             CallOutcome::Postponed(postponed) => return Some(postponed),
+            CallOutcome::Refused(refusal) => {
+                drop(policy);
+                self.refuse_by_rule(call, refusal);
+                return None;
+            }
         };
         let refused = self.refused_change(&handler.tracee, *policy, answer);
         drop(policy);
@@ -447,6 +463,14 @@ impl Broker {
             let program = caller::name(call.thread);
             self.report(BrokerEvent::Refused(RefusedCall { kind, path, program }));
         }
+    }
+
+    /// The report comes before the answer: the command may end right after it.
+    fn refuse_by_rule(&self, call: &SuspendedCall, refusal: RuleRefusal) {
+        if self.ruled_changes.as_ref().is_some_and(|rules| rules.is_news(&refusal)) {
+            self.report(BrokerEvent::RuleRefused(refusal));
+        }
+        self.refuse(call);
     }
 
     fn hand_over(&self, call: &SuspendedCall, file: OwnedFd, closes_on_exec: bool) -> CallAnswer {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustix::process::{self, Resource, Rlimit};
 
-use super::broker::{Broker, BrokerThreads, CallListener, Reads, RecordWriter, Roots};
+use super::broker::{Broker, BrokerThreads, CallListener, Reads, RecordWriter, Roots, RuledChanges};
 use super::protocol::{SpawnRequest, TerminalAccess};
 use crate::file_lock::FileLocks;
 use crate::kernel;
@@ -71,7 +71,7 @@ impl CallAnswerer {
     }
 }
 
-/// Records changes in `broker.record`, and limits reads and hosts as the request demands.
+/// Records changes in `broker.record`, and limits reads, changes and hosts as the request demands.
 fn configure(started: &mut Broker, broker: &Brokered, connection: &UnixStream) -> io::Result<()> {
     started.report_to(connection.try_clone()?);
     if let Some(folder) = &broker.record {
@@ -82,6 +82,9 @@ fn configure(started: &mut Broker, broker: &Brokered, connection: &UnixStream) -
     if let Some(denied) = &broker.denied {
         started.limit_reads(limited_reads(denied, None)?);
     }
+    if let Some(denied) = &broker.denied_changes {
+        started.deny_changes(RuledChanges::new(denied).map_err(invalid)?);
+    }
     if let Some(hosts) = &broker.hosts {
         started.limit_network(hosts.clone(), broker.egress)?;
         started.allow_sockets(broker.sockets.clone())?;
@@ -90,7 +93,11 @@ fn configure(started: &mut Broker, broker: &Brokered, connection: &UnixStream) -
 }
 
 fn limited_reads(denied: &DeniedReads, readable: Option<Vec<PathBuf>>) -> io::Result<Reads> {
-    Reads::new(denied, readable).map_err(|reason| io::Error::new(io::ErrorKind::InvalidInput, reason))
+    Reads::new(denied, readable).map_err(invalid)
+}
+
+fn invalid(reason: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, reason)
 }
 
 /// Fails if the command has lowered the limit for good.

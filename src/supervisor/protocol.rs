@@ -167,6 +167,18 @@ pub enum BrokerEvent {
     /// A call of the command was refused. Sent once for each kind and path until the record is saved or the policy
     /// changes, and for the first ones only.
     Refused(RefusedCall),
+    /// A rule refused a change of the command. Sent once for each path, and for the first ones only.
+    RuleRefused(RuleRefusal),
+}
+
+/// A change that a rule of the user denies.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleRefusal {
+    /// As messages name it.
+    pub rule: String,
+    /// The path that the rule matches, absolute and without symbolic links.
+    #[serde(with = "path_bytes")]
+    pub path: PathBuf,
 }
 
 /// A process that went on writing under a tighter policy.
@@ -382,7 +394,7 @@ mod tests {
         SupervisorReport { Failed Exited Job Broker Gone }
         Exit { Status Signal }
         JobState { Stopped Running }
-        BrokerEvent { PolicySet Ended RecordSaved Asked Withdrawn HostRefused SocketRefused Refused }
+        BrokerEvent { PolicySet Ended RecordSaved Asked Withdrawn HostRefused SocketRefused Refused RuleRefused }
         RecordState { Complete Incomplete Cut }
         RefusalKind { Change Outside Namespace Trace }
         ChangeKind { Create CreateFolder Write Delete DeleteFolder Move Link Attributes }
@@ -432,6 +444,7 @@ mod tests {
         let writer = (any::<String>(), path()).prop_map(|(program, path)| EndedWriter { program, path });
         let call = (refusal_kind(), option::of(path()), any::<String>())
             .prop_map(|(kind, path, program)| RefusedCall { kind, path, program });
+        let rule = (any::<String>(), path()).prop_map(|(rule, path)| RuleRefusal { rule, path });
         prop_oneof![
             (any::<usize>(), any::<bool>())
                 .prop_map(|(ended, is_complete)| BrokerEvent::PolicySet { ended, is_complete }),
@@ -442,6 +455,7 @@ mod tests {
             any::<String>().prop_map(BrokerEvent::HostRefused),
             path().prop_map(BrokerEvent::SocketRefused),
             call.prop_map(BrokerEvent::Refused),
+            rule.prop_map(BrokerEvent::RuleRefused),
         ]
     }
 

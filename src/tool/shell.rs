@@ -12,6 +12,7 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 
 use self::command_line::{CommandLine, TOOL_AS_PROGRAM};
+pub use self::denied_changes::denied_changes;
 use self::job::{JobEnd, JobNotes, JobSandbox, JobSpec, OutputWatcher};
 use self::snapshot::{begin, report_when_done};
 use super::agent::background::BackgroundRole;
@@ -27,6 +28,7 @@ use crate::text::{code_block, start, visible};
 use crate::workspace::{Outputs, Workspace};
 
 pub(super) mod command_line;
+mod denied_changes;
 pub mod job;
 pub(super) mod jobs;
 pub mod output_terminal;

@@ -183,14 +183,15 @@ impl Toolset {
         Self { shell: Some(shell), ..self }
     }
 
-    /// Adds the tools that run commands, which may not read what the rules deny. Also returns a note if only these
-    /// folders prevent read-only commands.
+    /// Adds the tools that run commands, which may neither read nor change the files that rules deny. Also returns a note
+    /// if only these folders prevent read-only commands.
     #[must_use]
     pub fn for_session(&self, workspace: &Workspace, rules: &Rules) -> (Self, Option<&'static str>) {
         let Some(shell) = self.shell.as_ref().filter(|shell| shell.program().is_some()) else {
             return (self.clone(), None);
         };
         let shell = shell.denying_reads(rules.denying_reads().map(|(_, pattern)| pattern.into()).collect());
+        let shell = shell.denying_changes(shell::denied_changes(rules));
         let (reading, any) = shell.sandboxes(workspace.roots());
         let is_missing = reading.is_none() && shell.support().read_only();
         let mut tools: Vec<Arc<dyn Tool>> = self.tools.to_vec();

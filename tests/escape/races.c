@@ -5,6 +5,8 @@
  *                      decides their order. Ends after some seconds.
  * races tree THREADS   Threads that make nested folders with files, as package managers do.
  * races open ROUNDS    Opens one file again and again, which other programs move.
+ * races moved ROUNDS   Threads that make files in a folder, which another thread moves to `e`. Prints how many files were
+ *                      in the folder after a move.
  *
  * Everything happens in the working directory. Prints one line for each call and error: CALL WITH ERROR COUNT.
  */
@@ -194,6 +196,45 @@ static void *install(void *data)
 	return NULL;
 }
 
+static int moved_folder;
+static atomic_int moves_are_over;
+
+static void *make_in_moved_folder(void *data)
+{
+	char name[20];
+	snprintf(name, sizeof name, "f%ld", (long)data);
+	while (!moves_are_over) {
+		closed(openat(moved_folder, name, O_CREAT | O_WRONLY, 0644));
+		unlinkat(moved_folder, name, 0);
+	}
+	return NULL;
+}
+
+static void race_with_moves(int rounds)
+{
+	enum { MAKERS = 3 };
+	pthread_t makers[MAKERS];
+	long files = 0;
+	mkdir("d", 0755);
+	moved_folder = open("d", O_RDONLY | O_DIRECTORY);
+	for (long maker = 0; maker < MAKERS; maker++)
+		pthread_create(&makers[maker], NULL, make_in_moved_folder, (void *)maker);
+	for (int round = 0; round < rounds; round++) {
+		if (rename("d", "e"))
+			continue;
+		for (int maker = 0; maker < MAKERS; maker++) {
+			char name[20];
+			snprintf(name, sizeof name, "e/f%d", maker);
+			files += access(name, F_OK) == 0;
+		}
+		rename("e", "d");
+	}
+	moves_are_over = 1;
+	for (int maker = 0; maker < MAKERS; maker++)
+		pthread_join(makers[maker], NULL);
+	printf("moved %ld\n", files);
+}
+
 int main(int count, char **arguments)
 {
 	int number = count > 2 ? atoi(arguments[2]) : 0;
@@ -206,6 +247,10 @@ int main(int count, char **arguments)
 			pthread_create(&threads[thread], NULL, install, (void *)thread);
 		for (int thread = 0; thread < number; thread++)
 			pthread_join(threads[thread], NULL);
+		return 0;
+	}
+	if (!strcmp(arguments[1], "moved")) {
+		race_with_moves(number);
 		return 0;
 	}
 	if (!strcmp(arguments[1], "open")) {

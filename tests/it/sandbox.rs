@@ -13,6 +13,7 @@ mod cleanup;
 mod command_events;
 pub(crate) mod commands;
 mod controls;
+mod denied_changes;
 mod denied_reads;
 pub(crate) mod egress;
 pub(crate) mod fixture;

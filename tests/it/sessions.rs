@@ -15,7 +15,7 @@ mod kills_files;
 pub(crate) mod load;
 mod notices;
 #[cfg(unix)]
-mod resume;
+pub(crate) mod resume;
 mod steering;
 mod store_failures;
 mod store_faults;

@@ -24,4 +24,6 @@ mod read_file;
 mod shell;
 #[cfg(unix)]
 mod shell_output;
+#[cfg(target_os = "linux")]
+mod shell_rules;
 pub(crate) mod skills;

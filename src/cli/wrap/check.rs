@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::acp::SessionId;
 use crate::client::{self, ClientCapabilities};
 use crate::config::environment::Environment;
-use crate::config::{commands, doctor_checks, user_file};
+use crate::config::{commands, doctor_checks};
 use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::external_agent::profile::{AgentProfile, ProfilePath};
 use crate::external_agent::{ExternalAgent, ExternalAgentError, StartRequest, known, settings};
@@ -28,8 +28,7 @@ pub(super) async fn run(
     environment: &Environment,
     output: impl Write,
 ) -> anyhow::Result<ExitCode> {
-    let settings = user_file::read(environment.config_folder.as_deref())?.shell.unwrap_or_default();
-    let shell = commands::shell(environment, &settings)?;
+    let shell = commands::user_shell(environment)?;
     let mut check = WrapCheck { definition, output, has_failed: false };
     check.describe(&id, &shell)?;
     if check.try_sandbox(&shell, environment).await? {
@@ -140,13 +139,14 @@ impl<W: Write> WrapCheck<W> {
                     BrokerEvent::HostRefused(host) => hosts.push(host),
                     BrokerEvent::Refused(RefusedCall { path: Some(path), .. }) => changed.push(path),
                     BrokerEvent::Refused(call) => drop(calls.insert(describe(&call))),
-                    // The mode stays the same, and refuses changes without a question. A profile has no sockets.
+                    // The mode stays the same, and refuses changes without a question or a rule. A profile has no sockets.
                     BrokerEvent::PolicySet { .. }
                     | BrokerEvent::Ended(_)
                     | BrokerEvent::RecordSaved(_)
                     | BrokerEvent::Asked(_)
                     | BrokerEvent::Withdrawn(_)
-                    | BrokerEvent::SocketRefused(_) => {}
+                    | BrokerEvent::SocketRefused(_)
+                    | BrokerEvent::RuleRefused(_) => {}
                 }
             }
         }

@@ -150,7 +150,10 @@ impl AskedChanges {
                 }
                 self.refusals.add(call, asker.host, limits)
             }
-            BrokerEvent::PolicySet { .. } | BrokerEvent::RecordSaved(_) => Vec::new(),
+            // An agent's changes are questions, and the rules decide them here.
+            BrokerEvent::RuleRefused(_) | BrokerEvent::PolicySet { .. } | BrokerEvent::RecordSaved(_) => {
+                Vec::new()
+            }
         };
         self.note.add_notices(&outputs);
         outputs

@@ -23,7 +23,7 @@ use super::tracee::{self, Tracee};
 use super::{Broker, perform};
 use crate::file_lock::{FileLock, LockError};
 use crate::sandbox::{self, BrokerPolicy};
-use crate::supervisor::protocol::ChangeKind;
+use crate::supervisor::protocol::{ChangeKind, RuleRefusal};
 
 mod moving;
 mod opening;
@@ -72,8 +72,8 @@ impl<'a> CallHandler<'a> {
         if let Some(outcome) = shared {
             return Ok(outcome?);
         }
-        let moves =
-            self.policy == BrokerPolicy::Ask && matches!(operation, Some(FileOperation::Rename { .. }));
+        let is_decided = self.policy == BrokerPolicy::Ask || broker.ruled_changes.is_some();
+        let moves = is_decided && matches!(operation, Some(FileOperation::Rename { .. }));
         let _alone = moves.then(|| broker.moving.write().unwrap_or_else(PoisonError::into_inner));
         let _shared = (!moves).then(|| broker.moving.read().unwrap_or_else(PoisonError::into_inner));
         if let Some(reads) = &broker.reads
@@ -245,31 +245,49 @@ impl<'a> CallHandler<'a> {
         if is_denied { Err(Errno::ACCESS.into()) } else { Ok(()) }
     }
 
-    /// Ends the call early if the policy requires consent for the change, and the user has not allowed it.
-    fn check_asked(&self, change: AskedChange) -> Result<(), EarlyEnd> {
+    /// Ends the call early if a rule denies the change, or if the policy requires consent for it and the user has not
+    /// given that.
+    fn check_change(&self, change: AskedChange) -> Result<(), EarlyEnd> {
+        if let Some(refusal) = self.refused(&change) {
+            return Err(EarlyEnd::Refused(refusal));
+        }
         if self.policy != BrokerPolicy::Ask || self.pending.allowed.as_ref() == Some(&change) {
             return Ok(());
         }
         Err(EarlyEnd::Postponed(Postponed::Ask(change)))
     }
 
-    /// Like [`Self::check_asked`]. Without asking, the call fails if the entry exists.
-    fn check_new(&self, entry: &ResolvedPath, change: ChangeKind) -> Result<(), EarlyEnd> {
-        if self.policy == BrokerPolicy::Ask && perform::kind(entry).is_some() {
-            return Err(Errno::EXIST.into());
-        }
-        self.check_asked(AskedChange::new(change, &entry.path))
+    fn refused(&self, change: &AskedChange) -> Option<RuleRefusal> {
+        self.broker.ruled_changes.as_ref()?.refused(change)
     }
 
-    /// Like [`Self::check_asked`]. Without asking, the call fails if the entry does not exist.
+    /// True if [`Self::check_change`] may end the call.
+    fn is_decided(&self, change: &AskedChange) -> bool {
+        self.policy == BrokerPolicy::Ask || self.refused(change).is_some()
+    }
+
+    /// Like [`Self::check_change`]. Without asking, the call fails if the entry exists.
+    fn check_new(&self, entry: &ResolvedPath, change: ChangeKind) -> Result<(), EarlyEnd> {
+        let change = AskedChange::new(change, &entry.path);
+        if self.is_decided(&change) && perform::kind(entry).is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        self.check_change(change)
+    }
+
+    /// Like [`Self::check_change`]. Without asking, the call fails if the entry does not exist.
     fn check_existing(&self, entry: &ResolvedPath, change: AskedChange) -> Result<(), EarlyEnd> {
-        if self.policy == BrokerPolicy::Ask && perform::kind(entry).is_none() {
+        if self.is_decided(&change) && perform::kind(entry).is_none() {
             return Err(Errno::NOENT.into());
         }
-        self.check_asked(change)
+        self.check_change(change)
     }
 
     fn check_file(&self, file: &ResolvedFile, change: ChangeKind) -> Result<(), EarlyEnd> {
+        if self.broker.ruled_changes.is_some() {
+            let change = AskedChange::new(change, &tracee::name_of(&file.file)?);
+            self.refused(&change).map_or(Ok(()), |refusal| Err(EarlyEnd::Refused(refusal)))?;
+        }
         if self.policy != BrokerPolicy::Ask {
             return Ok(());
         }
@@ -278,11 +296,11 @@ impl<'a> CallHandler<'a> {
             let is_deleted = rustix::fs::fstat(&file.file).is_ok_and(|stat| stat.st_nlink == 0);
             if is_deleted { Errno::NOENT } else { Errno::ACCESS }
         })?;
-        self.check_asked(AskedChange::new(change, &entry.path))
+        self.check_change(AskedChange::new(change, &entry.path))
     }
 
     fn check_opened(&self, entry: &ResolvedPath, flags: OFlags) -> Result<(), EarlyEnd> {
-        if self.policy != BrokerPolicy::Ask {
+        if !self.is_decided(&AskedChange::new(ChangeKind::Write, &entry.path)) {
             return Ok(());
         }
         let change = match perform::kind(entry) {
@@ -292,7 +310,7 @@ impl<'a> CallHandler<'a> {
             None => ChangeKind::Create,
             Some(_) => ChangeKind::Write,
         };
-        self.check_asked(AskedChange::new(change, &entry.path))
+        self.check_change(AskedChange::new(change, &entry.path))
     }
 
     /// Resolves an entry; `None` if it is not below a root. The kernel reports what is wrong with a path that names no

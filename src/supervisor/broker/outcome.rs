@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use super::notification::CallAnswer;
 use super::questions::AskedChange;
 use super::recorder::CopyRequest;
+use crate::supervisor::protocol::RuleRefusal;
 
 pub(super) enum CallOutcome {
     Answer(CallAnswer),
@@ -17,6 +18,8 @@ pub(super) enum CallOutcome {
         closes_on_exec: bool,
     },
     Postponed(Postponed),
+    /// A rule denies the change.
+    Refused(RuleRefusal),
 }
 
 impl CallOutcome {
@@ -59,6 +62,8 @@ pub(super) enum EarlyEnd {
     Continue,
     Error(Errno),
     Postponed(Postponed),
+    /// A rule denies the change.
+    Refused(RuleRefusal),
 }
 
 impl From<Errno> for EarlyEnd {
@@ -73,6 +78,7 @@ impl From<EarlyEnd> for CallOutcome {
             EarlyEnd::Continue => Self::Answer(CallAnswer::Continue),
             EarlyEnd::Error(error) => Self::Answer(CallAnswer::Error(error.raw_os_error())),
             EarlyEnd::Postponed(postponed) => Self::Postponed(postponed),
+            EarlyEnd::Refused(refusal) => Self::Refused(refusal),
         }
     }
 }

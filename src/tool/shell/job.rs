@@ -240,9 +240,9 @@ impl JobTask {
                         }
                         continue;
                     }
-                    // The model learns of a refusal from the note at the end: changes of files fail with an error that
-                    // names their cause, the others do not. The audit log has the command.
+                    // The notes at the end tell the model. The audit log has the command.
                     Some(Event::Broker(BrokerEvent::Refused(call))) => end.refused = Some(call.kind),
+                    Some(Event::Broker(BrokerEvent::RuleRefused(refusal))) => end.rule_refusals.push(refusal),
                     // The policy stays the same, and neither questions nor hosts are limited.
                     Some(
                         Event::Job(_)
@@ -359,6 +359,7 @@ impl JobSnapshot {
             None => text.push_str("[Still running.]"),
             Some(end) => {
                 text.push_str(&end.describe(self.written == 0));
+                text.push_str(&end.rule_note());
                 text.push_str(end.sandbox_note(&self.output));
             }
         }

@@ -68,7 +68,7 @@ fn explain_says_whether_commands_can_read_what_rules_deny() {
     }
     std::fs::write(folder.join("modes.yaml"), "permissions: {deny: ['shell(rm *)', 'edit_file(**/.env)']}")
         .unwrap();
-    assert!(!explain(&["shell", "cat .env"]).contains("the files of"), "the control");
+    assert!(!explain(&["shell", "cat .env"]).contains("read the files of"), "the control");
 }
 
 /// Each YAML block of these pages is a modes file.

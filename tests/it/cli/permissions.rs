@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::headless::run;
+use crate::support::requirements::require_sandbox;
 
 #[test]
 fn rules_of_claude_code_are_shown_as_what_they_mean() {
@@ -69,26 +70,44 @@ fn files_with_a_wrong_rule_are_not_rewritten() {
     }
 }
 
-/// Rules about files do not bind commands, and a rule may be without effect: the command that adds one says so.
+/// The effect of a rule about changes on commands depends on the broker, and another rule may count first. The command
+/// that adds the rule tells both.
 #[test]
 fn added_rules_say_what_they_do_not_do() {
+    require_sandbox();
     let dir = tempfile::tempdir().unwrap();
     let add = |kind: &str, rule: &str| run(dir.path(), &["permissions", kind, rule]).1;
     let explained = || run(dir.path(), &["modes", "explain", "code", "shell", "rm src/a"]).1;
-    let (of_command, of_rule) =
-        ("commands of `shell` can change these files", "A command can change the files of ");
-    assert!(!explained().contains(of_rule), "the control");
-    for (kind, rule, is_about_changes) in [
-        ("deny", "Edit(src/**)", true),
-        ("ask", "write_file(docs/**)", true),
-        ("allow", "edit_file(tests/**)", false),
-        ("deny", "read_file(.env)", false),
-        ("deny", "shell(rm *)", false),
+    let about_commands = "commands of `shell` can";
+    let (denied, asked) = ("cannot change these files either", "without a question about them");
+    assert!(!explained().contains("change the files of"), "the control");
+    for (kind, rule, expected) in [
+        ("deny", "Edit(src/**)", Some(denied)),
+        ("deny", "delete_file(Cargo.lock)", Some(denied)),
+        ("ask", "write_file(docs/**)", Some(asked)),
+        ("allow", "edit_file(tests/**)", None),
+        ("deny", "read_file(.env)", None),
+        ("deny", "apply_patch", None),
+        ("deny", "shell(rm *)", None),
     ] {
         let output = add(kind, rule);
-        assert_eq!(output.contains(of_command), is_about_changes, "{output}");
+        assert_eq!(output.contains(about_commands), expected.is_some(), "{output}");
+        assert!(output.contains(expected.unwrap_or_default()), "{output}");
     }
-    assert!(explained().contains("write_file(docs/**)") && explained().contains(of_rule), "{}", explained());
+    let denying = "{apply_patch,delete_file,edit_file,move_file,write_file}(src/**), delete_file(Cargo.lock)";
+    let asking = "A command can change the files of write_file(docs/**) without a question about them.";
+    let text = explained();
+    assert!(text.contains(&format!("A command cannot change the files of {denying}.")), "{text}");
+    assert!(text.contains(asking), "{text}");
+    // The user can switch the sandbox off.
+    let settings = dir.path().join("home/.config/modegate/config.yaml");
+    fs::write(&settings, "shell: {sandbox: off}\n").unwrap();
+    let output = add("deny", "Edit(lib/**)");
+    assert!(output.contains("can change these files nevertheless") && output.contains("without the broker"));
+    let text = explained();
+    assert!(text.contains(&format!("A command can change the files of {denying},")), "{text}");
+    assert!(text.contains(", because commands run without the broker."), "{text}");
+    fs::remove_file(&settings).unwrap();
     let output = add("allow", "shell(rm *)");
     assert!(output.contains("without effect as long as deny shell(rm *) counts first"), "{output}");
 }

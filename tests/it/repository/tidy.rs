@@ -244,7 +244,7 @@ const LAYERS: [(&str, &[&str]); 92] = [
 ];
 
 /// Each part of `supervisor`, and the other parts that it may name. A folder of a part may name the part.
-const SUPERVISOR_LAYERS: [(&str, &[&str]); 41] = [
+const SUPERVISOR_LAYERS: [(&str, &[&str]); 42] = [
     ("broker", &["children", "connection", "protocol", "record"]),
     ("broker/area", &[]),
     ("broker/attributes", &["broker/operation", "broker/resolve", "broker/tracee"]),
@@ -294,7 +294,7 @@ const SUPERVISOR_LAYERS: [(&str, &[&str]); 41] = [
     ("broker/network_call", &["broker/notification"]),
     ("broker/notification", &[]),
     ("broker/operation", &["broker/notification", "broker/tracee"]),
-    ("broker/outcome", &["broker/notification", "broker/questions", "broker/recorder"]),
+    ("broker/outcome", &["broker/notification", "broker/questions", "broker/recorder", "protocol"]),
     ("broker/pending", &["broker/notification", "broker/questions"]),
     ("broker/perform", &["broker/area", "broker/operation", "broker/resolve", "broker/tracee"]),
     ("broker/questions", &["broker/caller", "broker/notification", "protocol"]),
@@ -333,6 +333,7 @@ const SUPERVISOR_LAYERS: [(&str, &[&str]); 41] = [
             "broker/tracee",
         ],
     ),
+    ("broker/ruled_changes", &["broker/moved", "broker/questions", "broker/resolve", "protocol"]),
     ("broker/terminals", &["broker/attributes", "broker/operation", "broker/resolve", "broker/tracee"]),
     ("broker/threads", &["broker/notification"]),
     ("broker/tracee", &["broker/notification"]),

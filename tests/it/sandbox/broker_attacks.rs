@@ -21,7 +21,7 @@ use crate::support::requirements::{python, require_sandbox};
 use crate::support::waiting::until_exists;
 
 /// Lines that change files outside of the workspace if they run without a sandbox.
-const ATTACKS: &[&str] = &[
+pub(crate) const ATTACKS: &[&str] = &[
     "{attacks} folder {outside}",
     "{attacks} path-folder {outside}",
     "{attacks} cwd {outside}",
@@ -90,7 +90,7 @@ fn program() -> &'static Path {
     program
 }
 
-fn line(text: &str) -> String {
+pub(crate) fn line(text: &str) -> String {
     text.replace("{attacks}", &program().display().to_string())
 }
 

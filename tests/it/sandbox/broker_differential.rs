@@ -10,6 +10,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use modegate::process::shell::{AgentFolders, AgentNetwork, Sandbox};
+use modegate::process::{DeniedActs, DenyingRule};
 use modegate::sandbox::BrokerPolicy;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -325,6 +326,8 @@ struct Folders {
     runs: u32,
     /// Patterns of files that the brokered process may not read.
     denied: Vec<String>,
+    /// Rules that deny changes.
+    rules: Vec<DenyingRule>,
 }
 
 impl Folders {
@@ -348,9 +351,12 @@ impl Folders {
         let text = runtime.block_on(async {
             let shell = shell(self.dir.path(), Sandbox::Workspace).denying_reads(self.denied.clone());
             let roots = [brokered.clone()];
-            let restrictions = shell
-                .brokered_agent(AgentFolders::of(&roots, &[]), BrokerPolicy::Roots, None, AgentNetwork::OPEN)
-                .unwrap();
+            let folders = AgentFolders::of(&roots, &[]);
+            let restrictions = if self.rules.is_empty() {
+                shell.brokered_agent(folders, BrokerPolicy::Roots, None, AgentNetwork::OPEN).unwrap()
+            } else {
+                shell.denying_changes(self.rules.clone()).workspace(&roots)
+            };
             let line = format!("exec {} {}", program().display(), file.display());
             finish(shell.start(&line, &brokered, &restrictions).await.unwrap()).await.0
         });
@@ -422,23 +428,30 @@ fn compare_files(
 
 #[test]
 fn brokered_calls_equal_calls_without_a_sandbox() {
-    compare(Vec::new());
+    compare(Vec::new(), Vec::new());
+}
+
+/// Each change is compared with a rule that matches nothing.
+#[test]
+fn brokered_calls_under_rules_equal_calls_without_a_sandbox() {
+    let rule = DenyingRule { name: String::new(), pattern: "**/denied".into(), denies: DeniedActs::All };
+    compare(Vec::new(), vec![rule]);
 }
 
 /// The supervisor opens every file, and no pattern matches.
 #[test]
 fn brokered_reads_equal_reads_without_a_sandbox() {
-    compare(vec!["**/denied".to_owned()]);
+    compare(vec!["**/denied".to_owned()], Vec::new());
 }
 
-fn compare(denied: Vec<String>) {
+fn compare(denied: Vec<String>, rules: Vec<DenyingRule>) {
     require_sandbox();
     let limits_reads = !denied.is_empty();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     // The folder is open to the other user.
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o711)).unwrap();
-    let folders = std::cell::RefCell::new(Folders { dir, runs: 0, denied });
+    let folders = std::cell::RefCell::new(Folders { dir, runs: 0, denied, rules });
     let asked = std::env::var("MODEGATE_DIFFERENTIAL_RUNS").ok().and_then(|runs| runs.parse().ok());
     let config = Config {
         cases: asked.unwrap_or(RUNS),

@@ -41,7 +41,7 @@ const FURTHER_ERRORS: [(&str, i32); 4] = [
     ("create_by_long_how", libc::ENOSYS),
 ];
 
-fn program() -> &'static Path {
+pub(super) fn program() -> &'static Path {
     static PROGRAM: OnceLock<(tempfile::TempDir, std::path::PathBuf)> = OnceLock::new();
     let (_, program) = PROGRAM.get_or_init(|| {
         let dir = tempfile::tempdir().unwrap();

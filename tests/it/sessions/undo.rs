@@ -144,11 +144,15 @@ async fn brokered_commands_are_undone_exactly() {
     client.end().await;
 }
 
-/// If a rule denies reading a file, the supervisor makes the changes of commands, and they can be undone.
+/// If a rule denies reading or changing a file, the supervisor makes the changes of commands, and they can be undone.
 #[tokio::test]
 async fn commands_that_rules_keep_from_files_are_undone_exactly() {
     require_sandbox();
-    for (rules, secret) in [("{}", "SECRET"), ("{deny: [\"read_file(**/.env)\"]}", "Permission denied")] {
+    for (rules, secret) in [
+        ("{}", "SECRET"),
+        ("{deny: [\"read_file(**/.env)\"]}", "Permission denied"),
+        ("{deny: [\"write_file(**/.env)\"]}", "SECRET"),
+    ] {
         let rules = layers(&format!("permissions: {rules}\n")).rules;
         let fixture = StoreFixture::new();
         let home = tempfile::tempdir().unwrap();

@@ -35,6 +35,9 @@ pub(super) fn rename(
         // Without asking, the call fails.
         return Err(Errno::EXIST.into());
     }
+    if perform::kind(&from).is_some() {
+        check_rules(handler, &from, &to, flags)?;
+    }
     let files = moved_files(handler, &from, &to, flags)?;
     let to_path = Some(to.path.clone());
     let change = AskedChange::new(ChangeKind::Move, &from.path);
@@ -61,6 +64,24 @@ fn moved_files(
     let files = moved.into_iter().flatten().map(moved::files_below).collect::<Result<Vec<_>, _>>();
     // Programs then move each file.
     files.map(|files| files.concat()).map_err(|_| Errno::XDEV)
+}
+
+/// Ends the call early if a rule denies to move an entry, or something that moves with it.
+fn check_rules(
+    handler: &CallHandler<'_>,
+    from: &ResolvedPath,
+    to: &ResolvedPath,
+    flags: u32,
+) -> Result<(), EarlyEnd> {
+    let Some(rules) = &handler.broker.ruled_changes else { return Ok(()) };
+    let moves = [Some((from, to)), (flags & EXCHANGE != 0).then_some((to, from))];
+    for (entry, to) in moves.into_iter().flatten() {
+        // Programs then move each file.
+        if let Some(refusal) = rules.refused_move(entry, &to.path).map_err(|_| Errno::XDEV)? {
+            return Err(EarlyEnd::Refused(refusal));
+        }
+    }
+    Ok(())
 }
 
 /// Ends the call early if the move would make a denied file readable. Until the guard is dropped, nothing else is

@@ -39,7 +39,9 @@ pub(super) fn open(handler: &CallHandler<'_>, at: &CallPath, how: OpenHow) -> Re
     } else {
         let mut looks = 0..resolve::MAX_LOOKS;
         // The policy and the rules are about the file to which a link leads.
-        let is_decided = handler.policy == BrokerPolicy::Ask || handler.broker.reads.is_some();
+        let broker = handler.broker;
+        let is_decided =
+            handler.policy == BrokerPolicy::Ask || broker.reads.is_some() || broker.ruled_changes.is_some();
         let mut may_be_link = follows_link(flags) && !is_decided && resolve.is_empty();
         loop {
             match open_entry(handler, at, how, may_be_link) {

@@ -69,6 +69,8 @@ fn bind(handler: &CallHandler<'_>, place: &CallPath) -> Result<CallOutcome, Earl
     if handler.policy == BrokerPolicy::Nothing {
         return Err(Errno::ACCESS.into());
     }
+    // The command moves no other socket to this name until it is remembered, and no folder to one that a rule denies.
+    let _alone = broker.moving.write().unwrap_or_else(PoisonError::into_inner);
     let entry = broker.roots.entry(tracee, place, ResolveFlags::empty())?.ok_or(Errno::ACCESS)?;
     handler.check_replaceable(&entry)?;
     if perform::kind(&entry).is_some() {
@@ -76,13 +78,11 @@ fn bind(handler: &CallHandler<'_>, place: &CallPath) -> Result<CallOutcome, Earl
     }
     let socket = unix_stream(tracee)?;
     let _recorded = if entry.is_brokered() {
-        handler.check_asked(AskedChange::new(ChangeKind::Create, &entry.path))?;
+        handler.check_change(AskedChange::new(ChangeKind::Create, &entry.path))?;
         Some(handler.record(&[Touched::Entry(&entry)])?)
     } else {
         None
     };
-    // The command moves no other socket to this name until it is remembered.
-    let _alone = broker.moving.write().unwrap_or_else(PoisonError::into_inner);
     tracee.with_umask(|| perform::bind(&socket, &entry))?;
     if entry.area == Area::Unrecorded {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -1,8 +1,10 @@
 //! The end of a command, and the notes about it and its sandbox that the model reads after its output. Pure.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::process::{Exit, RefusalKind};
+use crate::process::{Exit, RefusalKind, RuleRefusal};
+use crate::text;
 
 const READ_ONLY: &str = "\n[Read-only sandbox: writes only below $TMPDIR and in build caches, no network beyond its own 127.0.0.1, no home folder.]";
 
@@ -15,6 +17,9 @@ const TRACING: &str = "\n[Sandbox: no program reads or controls another process,
 
 /// Messages of programs whose write a sandbox refuses, in lower case.
 const REFUSED_WRITES: [&str; 2] = ["permission denied", "read-only file system"];
+
+/// Most paths in the note about a rule.
+const MAX_PATHS: usize = 5;
 
 /// Further output of the commands in the read-only sandbox.
 const OTHER_REFUSALS: [&str; 5] = [
@@ -54,6 +59,8 @@ pub struct JobEnd {
     pub confirmed: bool,
     /// The last call of a brokered command that was refused.
     pub refused: Option<RefusalKind>,
+    /// Changes of a brokered command that rules denied, the first ones only.
+    pub rule_refusals: Vec<RuleRefusal>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +85,8 @@ impl JobEnd {
             {
                 READ_ONLY
             }
+            // A rule is the better reason.
+            JobSandbox::Workspace if !self.rule_refusals.is_empty() => "",
             JobSandbox::Workspace if may_have_failed && shows(&REFUSED_WRITES) => WORKSPACE,
             JobSandbox::Workspace if may_have_failed => match self.refused {
                 Some(RefusalKind::Namespace) => NAMESPACES,
@@ -86,6 +95,24 @@ impl JobEnd {
             },
             JobSandbox::Off | JobSandbox::Workspace | JobSandbox::ReadOnly => "",
         }
+    }
+
+    /// Names the rules that denied changes of the command, whatever the command made of it.
+    pub(super) fn rule_note(&self) -> String {
+        let rules: BTreeSet<&str> = self.rule_refusals.iter().map(|refusal| refusal.rule.as_str()).collect();
+        let note = |rule: &str| {
+            let paths: Vec<String> = (self.rule_refusals.iter())
+                .filter(|refusal| refusal.rule == rule)
+                .map(|refusal| text::quoted_name(&refusal.path.to_string_lossy()))
+                .collect();
+            let shown = paths[..paths.len().min(MAX_PATHS)].join(", ");
+            let more = match paths.len().saturating_sub(MAX_PATHS) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            format!("\n[The rule {rule} does not allow this, in any mode: changes of {shown}{more}.]")
+        };
+        rules.into_iter().map(note).collect()
     }
 
     /// The exit status, or 128 and the signal, as in shells.
@@ -162,7 +189,7 @@ mod tests {
         expected: &str,
     ) {
         let exit = Some(Exit::Status(status));
-        let end = JobEnd { notes, exit, why: None, failure: None, left_behind: 0, confirmed: true, refused };
+        let end = JobEnd { notes, exit, confirmed: true, refused, ..JobEnd::default() };
         assert_eq!(end.sandbox_note(output), expected, "{notes:?}");
     }
 
@@ -188,6 +215,30 @@ mod tests {
         check("fine", 0, JobNotes { has_several_commands: true, ..workspace }, "");
         check("No such file or directory", 1, workspace, "");
         check(DENIED, 1, JobNotes::default(), "");
+    }
+
+    #[test]
+    fn rules_that_denied_changes_are_named() {
+        let refusals = |paths: &[(&str, &str)]| {
+            let refusal =
+                |(rule, path): &(&str, &str)| RuleRefusal { rule: (*rule).into(), path: path.into() };
+            let rule_refusals = paths.iter().map(refusal).collect();
+            JobEnd { rule_refusals, ..JobEnd::default() }.rule_note()
+        };
+        assert_eq!(refusals(&[]), "");
+        assert_eq!(
+            refusals(&[
+                ("deny write_file(src/**)", "/w/src/a"),
+                ("deny *(.env)", "/w/.env"),
+                ("deny write_file(src/**)", "/w/src/b c")
+            ]),
+            "\n[The rule deny *(.env) does not allow this, in any mode: changes of /w/.env.]\n[The rule deny \
+             write_file(src/**) does not allow this, in any mode: changes of /w/src/a, \"/w/src/b c\".]"
+        );
+        let names: Vec<String> = (0..8).map(|number| format!("/w/src/{number}")).collect();
+        let many: Vec<_> = names.iter().map(|name| ("deny edit_file(src/**)", name.as_str())).collect();
+        let note = refusals(&many);
+        assert!(note.ends_with("/w/src/3, /w/src/4 and 3 more.]"), "{note}");
     }
 
     /// The error of such a call, `EPERM`, can have other causes, so the output alone does not tell of the sandbox.
