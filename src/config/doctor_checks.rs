@@ -23,6 +23,8 @@ use crate::store::check::{self, Condition, Soundness};
 use crate::store::{Store, StoreLocation};
 use crate::text::{counted, megabytes};
 
+mod file_rules;
+
 /// Maximum time for reading the store.
 const STORE_TIME: Duration = Duration::from_secs(5);
 
@@ -94,10 +96,8 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
     }
     match commands::shell(environment, &settings) {
         Ok(shell) => {
-            if let Some(cwd) = &cwd
-                && let Some(state) = rules_about_files(&shell, cwd, environment).await
-            {
-                add("rules about files", state);
+            if let Some(cwd) = &cwd {
+                file_rules::check(&shell, cwd, environment, &mut add).await;
             }
             let Some(program) = shell.program() else {
                 let reason = "there is no bash, so models have no commands";
@@ -252,32 +252,6 @@ fn modes(cwd: &Path, environment: &Environment) -> CheckState {
     }
     let (modes, rules) = (loaded.layers.modes.iter().count(), loaded.layers.rules.iter().count());
     CheckState::Fine(format!("{modes}, with {}", counted(rules, "rule", "rules")))
-}
-
-/// Whether rules that deny reading hold for commands. `None` if there are no such rules.
-async fn rules_about_files(shell: &Shell, cwd: &Path, environment: &Environment) -> Option<CheckState> {
-    let loaded = Policies::new(environment, None, false).load(cwd);
-    let (rules, patterns): (Vec<_>, Vec<_>) =
-        loaded.layers.rules.denying_reads().map(|(rule, pattern)| (rule, pattern.to_owned())).unzip();
-    if rules.is_empty() {
-        return None;
-    }
-    let rules = rules.join(", ");
-    let tried = in_scratch(environment, async |scratch| trial::try_reads(shell, scratch).await).await;
-    if let Err(reason) = tried {
-        return Some(CheckState::wrong(
-            format!("commands can still read the files of {rules}: {reason}"),
-            "keep such files where neither commands nor agents can read them",
-        ));
-    }
-    let agents = "agents that run without the broker can still read them";
-    Some(if shell.denying_reads(patterns).brokers_commands() {
-        CheckState::Note(format!("tested: commands cannot read the files of {rules}; {agents}"))
-    } else {
-        CheckState::Note(format!(
-            "tested: shell_read_only cannot read the files of {rules}; other commands, which are not sandboxed, and {agents}"
-        ))
-    })
 }
 
 async fn telemetry(flags: &Flags, environment: &Environment, file: &UserFile) -> CheckState {

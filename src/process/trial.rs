@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 
 use super::shell::{AgentFolders, AgentNetwork, CommandSandbox, Shell};
-use super::{AllowedHosts, BrokerEvent, Event, Exit, Process};
+use super::{AllowedHosts, BrokerEvent, DeniedActs, DenyingRule, Event, Exit, Process};
 use crate::platform::files::real_path;
 use crate::sandbox::BrokerPolicy;
 
@@ -172,6 +172,24 @@ pub async fn try_reads(shell: &Shell, folder: &Path) -> Result<(), String> {
         if lines != ["allowed"] {
             return Err(format!("a command that may read one of two files read {lines:?}"));
         }
+    }
+    Ok(())
+}
+
+const CHANGE: &str =
+    "for file in allowed denied; do (echo x > $file) 2>/dev/null && echo $file; done\nexit 0\n";
+
+/// In an empty folder, a brokered command may change one of two files. The error is a sentence.
+pub async fn try_changes(shell: &Shell, folder: &Path) -> Result<(), String> {
+    // The broker compares paths without links.
+    let root = real_path(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let rule = DenyingRule { name: "denied".into(), pattern: "denied".into(), denies: DeniedActs::All };
+    let sandbox = shell.denying_changes(vec![rule]).workspace(&[root]);
+    let tried = tokio::time::timeout(LIMIT, run(shell, CHANGE, folder, &sandbox)).await;
+    let lines =
+        tried.unwrap_or_else(|_| Err(format!("a command did not end within {} s", LIMIT.as_secs())))?;
+    if lines != ["allowed"] {
+        return Err(format!("a command that may change one of two files changed {lines:?}"));
     }
     Ok(())
 }

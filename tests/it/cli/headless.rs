@@ -450,20 +450,22 @@ fn relative_home_is_ignored_with_a_notice() {
 }
 
 #[test]
-fn doctor_tests_whether_rules_keep_commands_from_files() {
+fn doctor_tests_whether_rules_hold_for_commands() {
     require_sandbox();
     let dir = repository();
     let modes = dir.path().join("home/.config/modegate/modes.yaml");
     fs::create_dir_all(modes.parent().unwrap()).unwrap();
     for (rules, expected) in [
-        ("['*(**/.env)']", Some("tested: commands cannot read the files of *(**/.env)")),
-        ("['shell(rm *)']", None),
+        ("['read_file(**/.env)']", &["tested: commands cannot read the files of read_file(**/.env)"][..]),
+        ("['write_file(src/**)']", &["tested: commands cannot change the files of write_file(src/**)"]),
+        ("['*(**/.env)']", &["cannot read the files of *(**/.env)", "cannot change the files of *(**/.env)"]),
+        ("['shell(rm *)']", &[]),
     ] {
         fs::write(&modes, format!("permissions: {{deny: {rules}}}\n")).unwrap();
         let output = modegate(dir.path(), &["doctor"]).stdin(Stdio::null()).output().unwrap();
         let output = String::from_utf8(output.stdout).unwrap();
-        assert_eq!(output.contains("rules about files"), expected.is_some(), "{output}");
-        assert!(output.contains(expected.unwrap_or_default()), "{output}");
+        assert_eq!(output.matches("rules about").count(), expected.len(), "{output}");
+        assert!(expected.iter().all(|text| output.contains(text)), "{output}");
     }
 }
 
