@@ -1,19 +1,20 @@
 //! SQLite storage of sessions, events, mode changes and denials. Only this module and its children contain
 //! SQL.
 //!
-//! One writer thread commits posted rows in batches. Posting never waits. Rows that cannot be written are
+//! A writer commits posted rows in batches, on a thread of its own or, for a mode change, on that of its caller.
+//! Posting never waits. Rows that cannot be written are
 //! retried with the next batch, and waiting callers get the error. Queries see the rows posted before; those of
 //! a file run on a second connection, so that a long one delays no row.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::thread;
 
 use rusqlite::{Connection, ErrorCode};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use owner::StoreOwner;
+use queue::StoreQueue;
 pub use row::{ChangeReason, DenialRow, ModeChange, ModeSource, Row};
 
 mod body;
@@ -34,14 +35,17 @@ pub mod mode_table;
 pub mod outbox;
 mod owner;
 mod queries;
+mod queue;
 mod reader;
 mod removal;
+mod retained;
 pub mod retention;
 mod row;
 pub mod salvage;
 pub mod sessions;
 pub mod spending;
 mod sql;
+mod transaction;
 mod writer;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,11 +141,10 @@ struct Substitute {
 /// Gets an error if earlier rows could not be written, because the work must not overtake them.
 type StoreWork = Box<dyn FnOnce(Result<(&mut Connection, &StoreOwner), StoreError>) + Send>;
 
-/// Handle to the writer thread, which ends when the last handle is dropped and everything is written.
+/// Handle to the writer, whose thread ends when the last handle is dropped and everything is written.
 #[derive(Debug, Clone)]
 pub struct Store {
-    // Unbounded: sessions flush at every message, so few commands are queued.
-    commands: mpsc::UnboundedSender<StoreCommand>,
+    queue: Arc<StoreQueue>,
     is_memory: bool,
     waiting: Arc<AtomicUsize>,
     /// Number of commands so far, by which idle times are recognised.
@@ -172,10 +175,8 @@ impl Store {
         substituted: Arc<OnceLock<Substitute>>,
         open: impl FnOnce() -> Option<writer::Database> + Send + 'static,
     ) -> std::io::Result<Self> {
-        let (commands, queue) = mpsc::unbounded_channel();
-        thread::Builder::new().name("store".into()).spawn(|| writer::write(open(), queue))?;
         Ok(Self {
-            commands,
+            queue: Arc::new(StoreQueue::start(open)?),
             is_memory,
             waiting: Arc::default(),
             activity: Arc::default(),
@@ -200,7 +201,9 @@ impl Store {
     }
 
     pub fn post_all(&self, rows: Vec<Row>) {
-        self.send(StoreCommand::Post(rows));
+        if !rows.is_empty() {
+            self.send(StoreCommand::Post(rows));
+        }
     }
 
     /// Blocks until the row is durable, so it must not run on the runtime's threads. After an error, a retry
@@ -211,22 +214,38 @@ impl Store {
         answer.outcome.blocking_recv().unwrap_or_else(|_| Err(StoreError::closed()))
     }
 
-    /// Waits until the change is durable. Returns an error if it is not recorded.
-    pub async fn record_mode_change(&self, change: ModeChange) -> Result<(), StoreError> {
-        self.ask(|done| StoreCommand::ModeChange(Box::new(change), done)).wait().await
+    /// Waits until the change, and the rows before it, are durable. Returns an error if it is not recorded.
+    pub async fn record_mode_change(&self, before: Vec<Row>, change: ModeChange) -> Result<(), StoreError> {
+        self.hold(before);
+        let command = |done| StoreCommand::ModeChange(Box::new(change), done);
+        self.ask_by(|command| self.queue.carry_out(command), command).wait().await
     }
 
     pub async fn flush(&self) -> Result<(), StoreError> {
+        self.flush_with(Vec::new()).await
+    }
+
+    /// Posts rows and waits until they are durable.
+    pub async fn flush_with(&self, rows: Vec<Row>) -> Result<(), StoreError> {
+        self.hold(rows);
         self.ask(StoreCommand::Flush).wait().await
     }
 
-    /// Sends to `done` once all rows posted before are durable or have failed.
-    pub fn flush_then(&self, done: oneshot::Sender<()>) {
+    /// Posts rows, and sends to `done` once they and all rows posted before are durable or have failed.
+    pub fn flush_then(&self, rows: Vec<Row>, done: oneshot::Sender<()>) {
+        self.hold(rows);
         let answer = self.ask(StoreCommand::Flush);
         tokio::spawn(async move {
             let _ = answer.wait().await;
             let _ = done.send(());
         });
+    }
+
+    /// Posts rows with the next command.
+    fn hold(&self, rows: Vec<Row>) {
+        if !rows.is_empty() {
+            self.queue.hold(StoreCommand::Post(rows));
+        }
     }
 
     async fn work<T: Send + 'static>(
@@ -270,10 +289,19 @@ impl Store {
         &self,
         command: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> StoreCommand,
     ) -> StoreAnswer<T> {
+        self.ask_by(|command| self.queue.send(command), command)
+    }
+
+    fn ask_by<T>(
+        &self,
+        send: impl FnOnce(StoreCommand),
+        command: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> StoreCommand,
+    ) -> StoreAnswer<T> {
         let (done, outcome) = oneshot::channel();
         self.waiting.fetch_add(1, Ordering::AcqRel);
         let waiting = WaitingCaller(Arc::clone(&self.waiting));
-        self.send(command(done));
+        self.activity.fetch_add(1, Ordering::Relaxed);
+        send(command(done));
         StoreAnswer { outcome, _waiting: waiting }
     }
 
@@ -303,8 +331,7 @@ impl Store {
 
     fn send(&self, command: StoreCommand) {
         self.activity.fetch_add(1, Ordering::Relaxed);
-        // If it is closed, waiting callers get an error.
-        let _ = self.commands.send(command);
+        self.queue.send(command);
     }
 }
 

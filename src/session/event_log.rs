@@ -263,8 +263,7 @@ impl EventLog {
         let shown = insertion.is_some().then(|| typed.as_ref().unwrap_or(&content).clone());
         self.record(SessionEvent::UserMessage { message_id: message_id.clone(), content, typed, key }, None);
         if let (Some(insertion), Some(content)) = (insertion, shown) {
-            self.post_unsaved();
-            self.hold();
+            self.hold_for_unsaved();
             let signal = SessionSignal::PromptInserted { message_id: message_id.clone(), content };
             self.signal(signal);
             insertion.tell(&message_id);
@@ -284,8 +283,7 @@ impl EventLog {
     ) {
         self.traced(|trace| trace.observe(&event));
         if self.begins_message_or_call(&event) {
-            self.post_unsaved();
-            self.hold();
+            self.hold_for_unsaved();
         }
         let stored = ends_call(&event).then(|| self.client.barrier());
         // External agents and sub-agents announce their own terminals.
@@ -322,17 +320,20 @@ impl EventLog {
         );
         self.apply_new(event);
         if let Some(stored) = stored {
-            self.post_unsaved();
+            let rows = self.take_unsaved();
             self.posted = Posted::HeldRows;
-            self.store.flush_then(stored);
+            self.store.flush_then(rows, stored);
         }
     }
 
-    /// Delays later messages to the client until all posted rows are stored.
-    fn hold(&mut self) {
+    /// Posts what is unsaved, and delays later messages to the client until all posted rows are stored.
+    fn hold_for_unsaved(&mut self) {
+        let rows = self.take_unsaved();
         if self.posted == Posted::Rows {
             self.posted = Posted::HeldRows;
-            self.store.flush_then(self.client.barrier());
+            self.store.flush_then(rows, self.client.barrier());
+        } else {
+            self.store.post_all(rows);
         }
     }
 
@@ -411,21 +412,25 @@ impl EventLog {
     }
 
     pub(super) fn post_unsaved(&mut self) {
+        let rows = self.take_unsaved();
+        self.store.post_all(rows);
+    }
+
+    /// Returns rows that the caller posts. The next [`Self::save`] waits for those of events.
+    pub(super) fn take_unsaved(&mut self) -> Vec<Row> {
         let spans = self.traced(SessionTrace::take_rows).unwrap_or_default();
         if self.unsaved.is_empty() {
-            return spans.into_iter().for_each(|row| self.queue(row));
+            return spans;
         }
         let (at, turn) = (self.now_ms(), self.turns);
-        let unsaved = std::mem::take(&mut self.unsaved);
-        let mut rows = Vec::with_capacity(unsaved.len());
-        for event in unsaved {
-            let (session, seq) = (self.id.clone(), self.saved);
+        let mut rows = Vec::with_capacity(self.unsaved.len() + spans.len());
+        for event in std::mem::take(&mut self.unsaved) {
+            rows.push(Row::Event { session: self.id.clone(), seq: self.saved, turn, event, at });
             self.saved += 1;
-            rows.push(Row::Event { session, seq, turn, event, at });
         }
         rows.extend(spans);
-        self.store.post_all(rows);
         self.mark_posted();
+        rows
     }
 
     /// Why the session was not being recorded at the last [`Self::save`], as a clause.
@@ -443,14 +448,14 @@ impl EventLog {
 
     /// Reports a failure to the user once; the session continues.
     pub(super) async fn save(&mut self) {
-        self.post_unsaved();
+        let mut rows = self.take_unsaved();
         if let Some(head) = self.chain.sign(&self.id, || self.source.now_ms()) {
-            self.queue(Row::SignedHead { session: self.id.clone(), head });
+            rows.push(Row::SignedHead { session: self.id.clone(), head });
         }
         if std::mem::replace(&mut self.posted, Posted::Nothing) == Posted::Nothing {
-            return;
+            return self.store.post_all(rows);
         }
-        let problem = match self.store.flush().await {
+        let problem = match self.store.flush_with(rows).await {
             Ok(()) => match self.store.substituted() {
                 None => {
                     (self.failure, self.has_told_failure) = (None, false);

@@ -9,7 +9,7 @@ use super::owner::StoreOwner;
 use super::sessions::StoredGrant;
 use super::sql::execute;
 use super::{ChangeReason, DenialRow, ModeChange, Row, body, checkpoint, intent, outbox, spending};
-use crate::acp::SessionId;
+use crate::acp::{SessionId, SessionModeId};
 use crate::chain::Link;
 use crate::event::SessionEvent;
 use crate::signing::SignedHead;
@@ -102,39 +102,61 @@ pub(super) fn insert(connection: &Connection, row: &Row, owner: &StoreOwner) -> 
     }
 }
 
-/// Update of a session's row for events of one transaction that follow each other. An update for each event would
-/// also update the indexes each time.
+/// Updates of sessions' rows for the events and mode changes of one transaction. An update for each would also
+/// update the indexes each time.
+#[derive(Debug, Default)]
+pub(super) struct SessionRowUpdates<'a>(Vec<SessionRowUpdate<'a>>);
+
+/// Update for events and mode changes of a session that follow each other.
 #[derive(Debug)]
-pub(super) struct SessionUpdate<'a> {
+struct SessionRowUpdate<'a> {
     session: &'a SessionId,
     at: i64,
     title: Option<&'a str>,
+    mode: Option<&'a SessionModeId>,
+    /// True if an event makes the session one that is listed.
+    has_events: bool,
 }
 
-impl<'a> SessionUpdate<'a> {
-    /// Adds a row to the updates, if it is an event.
-    pub(super) fn add(updates: &mut Vec<Self>, row: &'a Row) {
-        let Row::Event { session, event, at, .. } = row else { return };
-        let title = match event {
-            SessionEvent::Title { title } => Some(&**title),
-            _ => None,
-        };
-        match updates.last_mut() {
-            Some(update) if update.session == session => {
-                (update.at, update.title) = (*at, title.or(update.title));
+impl<'a> SessionRowUpdates<'a> {
+    /// Adds a row, if it is an event or a mode change.
+    pub(super) fn add(&mut self, row: &'a Row) {
+        match row {
+            Row::Event { session, event, at, .. } => {
+                let update = self.of(session, *at);
+                update.has_events = true;
+                if let SessionEvent::Title { title } = event {
+                    update.title = Some(title);
+                }
             }
-            _ => updates.push(Self { session, at: *at, title }),
+            Row::ModeChange(change) => self.add_mode_change(change),
+            _ => {}
         }
     }
 
-    pub(super) fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
-        let Self { session, at, title } = self;
-        execute(
-            connection,
-            "UPDATE sessions SET updated_at = ?2, title = coalesce(?3, title), state = nullif(state, 'empty') \
-             WHERE id = ?1 AND (updated_at <> ?2 OR state IS NOT NULL OR ?3 IS NOT NULL)",
-            params![&*session.0, at, title],
-        )
+    pub(super) fn add_mode_change(&mut self, change: &'a ModeChange) {
+        self.of(&change.session, change.at).mode = Some(&change.to);
+    }
+
+    fn of(&mut self, session: &'a SessionId, at: i64) -> &mut SessionRowUpdate<'a> {
+        if self.0.last().is_none_or(|last| last.session != session) {
+            self.0.push(SessionRowUpdate { session, at, title: None, mode: None, has_events: false });
+        }
+        let update = self.0.last_mut().expect("one was added");
+        update.at = at;
+        update
+    }
+
+    pub(super) fn write(self, connection: &Connection) -> rusqlite::Result<()> {
+        self.0.into_iter().try_for_each(|SessionRowUpdate { session, at, title, mode, has_events }| {
+            execute(
+                connection,
+                "UPDATE sessions SET updated_at = ?2, title = coalesce(?3, title), mode = coalesce(?4, mode), \
+                 state = iif(?5, nullif(state, 'empty'), state) \
+                 WHERE id = ?1 AND (updated_at <> ?2 OR state IS NOT NULL OR ?3 IS NOT NULL OR ?4 IS NOT NULL)",
+                params![&*session.0, at, title, mode.map(|mode| &*mode.0), has_events],
+            )
+        })
     }
 }
 
@@ -155,6 +177,7 @@ fn insert_denial(connection: &Connection, denial: &DenialRow) -> rusqlite::Resul
     )
 }
 
+/// Does not set the session's mode, which [`SessionRowUpdates`] does.
 pub(super) fn insert_mode_change(connection: &Connection, change: &ModeChange) -> rusqlite::Result<()> {
     let ModeChange { session, turn, from, to, why, text, link, at } = change;
     let ChangeReason { source, analysis, call, plan, keeps_unrecorded: _ } = why;
@@ -177,11 +200,6 @@ pub(super) fn insert_mode_change(connection: &Connection, change: &ModeChange) -
             plan,
             at
         ],
-    )?;
-    execute(
-        connection,
-        "UPDATE sessions SET mode = ?2, updated_at = ?3 WHERE id = ?1",
-        params![&*session.0, &*to.0, at],
     )
 }
 

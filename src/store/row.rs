@@ -122,6 +122,36 @@ pub enum Row {
     },
 }
 
+/// Maximum bytes of a small row's text.
+const SMALL: usize = 16 * 1024;
+
+impl Row {
+    /// True if the row is known to have little text.
+    pub(super) fn is_small(&self) -> bool {
+        match self {
+            Self::Event { event, .. } => match event {
+                SessionEvent::AgentText { text, shown, .. } => {
+                    text.len() + shown.as_ref().map_or(0, String::len) <= SMALL
+                }
+                SessionEvent::AgentThought { text, .. } | SessionEvent::Notice { text, .. } => {
+                    text.len() <= SMALL
+                }
+                SessionEvent::ToolCallStarted { .. }
+                | SessionEvent::Title { .. }
+                | SessionEvent::ModeChange { .. }
+                | SessionEvent::ModelChange { .. }
+                | SessionEvent::AgentChange { .. }
+                | SessionEvent::Usage(_)
+                | SessionEvent::Stop { .. } => true,
+                _ => false,
+            },
+            Self::Link { link, .. } => link.body.len() <= SMALL,
+            Self::SignedHead { .. } | Self::Agent { .. } | Self::Chosen { .. } | Self::Spent { .. } => true,
+            _ => false,
+        }
+    }
+}
+
 /// A denied call, without its arguments, because they may contain secrets.
 #[derive(Debug, Clone)]
 pub struct DenialRow {

@@ -63,7 +63,7 @@ async fn flushed_rows_are_readable_and_schema_is_created_once() {
         let store = Store::open(StoreLocation::File(path.clone()), Sync::Normal).unwrap();
         store.post(session("s"));
         store.post(text("s", 0, "hello"));
-        store.record_mode_change(change("s", number, "plan")).await.unwrap();
+        store.record_mode_change(Vec::new(), change("s", number, "plan")).await.unwrap();
         store.flush().await.unwrap();
     }
     let connection = Connection::open(&path).unwrap();
@@ -113,7 +113,7 @@ async fn failed_writes_are_reported_and_retried() {
         .unwrap();
     store.post(text("s", 0, "kept"));
     assert!(store.flush().await.is_err());
-    assert!(store.record_mode_change(change("s", 1, "plan")).await.is_err());
+    assert!(store.record_mode_change(Vec::new(), change("s", 1, "plan")).await.is_err());
     other
         .execute_batch("ALTER TABLE away RENAME TO mode_changes; ALTER TABLE gone RENAME TO events;")
         .unwrap();
@@ -149,8 +149,8 @@ async fn unwritable_row_does_not_block_other_rows() {
     Connection::open(&path).unwrap().execute("DELETE FROM sessions WHERE id = 'gone'", []).unwrap();
     store.post(text("gone", 0, "lost"));
     store.post(text("stays", 0, "kept"));
-    assert!(store.record_mode_change(change("gone", 1, "plan")).await.is_err());
-    store.record_mode_change(change("stays", 1, "plan")).await.unwrap();
+    assert!(store.record_mode_change(Vec::new(), change("gone", 1, "plan")).await.is_err());
+    store.record_mode_change(Vec::new(), change("stays", 1, "plan")).await.unwrap();
     store.flush().await.unwrap();
     assert_eq!((count(&path, "events"), count(&path, "mode_changes")), (1, 1));
 }
@@ -163,9 +163,9 @@ async fn refused_mode_change_leaves_nothing() {
     store.post(session("stays"));
     store.flush().await.unwrap();
     let counts = || ["mode_texts", "chain", "mode_changes"].map(|table| count(&path, table));
-    assert!(store.record_mode_change(change("gone", 2, "plan")).await.is_err());
+    assert!(store.record_mode_change(Vec::new(), change("gone", 2, "plan")).await.is_err());
     assert_eq!(counts(), [0, 0, 0]);
-    store.record_mode_change(change("stays", 2, "plan")).await.unwrap();
+    store.record_mode_change(Vec::new(), change("stays", 2, "plan")).await.unwrap();
     assert_eq!(counts(), [1, 1, 1]);
 }
 
@@ -206,6 +206,33 @@ async fn events_of_one_transaction_update_their_sessions() {
         (id.to_owned(), title.map(str::to_owned), at, state.map(str::to_owned))
     });
     assert_eq!(rows, expected);
+}
+
+#[tokio::test]
+async fn rejected_mode_change_leaves_the_rows_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    let store = Store::open(StoreLocation::File(path.clone()), Sync::Normal).unwrap();
+    store.flush_with(vec![session("s")]).await.unwrap();
+    for (seq, id, is_recorded) in [(0, "missing", false), (1, "s", true)] {
+        let rows = vec![text("s", seq, "hello")];
+        let recorded = store.record_mode_change(rows, change(id, seq + 1, "plan")).await;
+        assert_eq!(recorded.is_ok(), is_recorded, "{recorded:?}");
+        store.flush().await.unwrap();
+        assert_eq!(count(&path, "events"), i64::try_from(seq).unwrap() + 1);
+    }
+    assert_eq!(count(&path, "mode_changes"), 1);
+}
+
+#[tokio::test]
+async fn callers_get_an_error_after_a_panic() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(StoreLocation::File(dir.path().join("store.db")), Sync::Normal).unwrap();
+    store.flush_with(vec![session("s")]).await.unwrap();
+    let work = |_: &mut Connection, _: &StoreOwner| -> rusqlite::Result<()> { panic!("on purpose") };
+    assert_eq!(store.work(work).await, Err(StoreError::closed()));
+    assert_eq!(store.record_mode_change(Vec::new(), change("s", 1, "plan")).await, Err(StoreError::closed()));
+    assert_eq!(store.flush().await, Err(StoreError::closed()));
 }
 
 #[tokio::test]

@@ -1,26 +1,27 @@
-//! The thread that owns the database: commits posted rows in batches and answers waiting callers.
+//! The writer, which owns the database: it commits posted rows in batches and answers waiting callers.
+//!
+//! It usually runs on a thread of its own. A mode change is committed on its caller's thread, if that can neither
+//! wait nor take long: to wake two threads takes longer than such a commit.
 
-use std::collections::HashSet;
-use std::sync::{Arc, OnceLock};
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, ErrorCode};
-use tokio::sync::{mpsc, oneshot};
+use rusqlite::Connection;
+use rusqlite::hooks::Wal;
+use tokio::sync::oneshot;
 
 use super::files::IdentifiedFile;
-use super::insert::SessionUpdate;
 use super::owner::StoreOwner;
 use super::reader::QueryThread;
+use super::retained::forget_oldest;
+use super::transaction::{self, ChangeOutcome};
 use super::{
-    ModeChange, Row, StoreCommand, StoreError, StoreLocation, StoreWork, Substitute, Sync, insert,
-    migrations, sql,
+    ModeChange, Row, StoreCommand, StoreError, StoreLocation, StoreWork, Substitute, Sync, migrations, sql,
 };
-use crate::workspace::Changes;
-
-/// Maximum number of rows kept for a retry.
-const MAX_RETRY_ROWS: usize = 10_000;
-
-/// Maximum bytes of file contents in kept rows.
-const MAX_RETRY_BYTES: usize = 64 * 1024 * 1024;
 
 const FILE_GONE: &str = "the file was deleted or replaced";
 
@@ -33,17 +34,85 @@ const BATCH: usize = 1_000;
 /// Rows of one transaction after a failure: an attempt costs the same however many rows wait.
 const RETRIED_ROWS: usize = 256;
 
+/// Pages in the write-ahead log after which it is copied into the file.
+const LOG_PAGES: u32 = 1_000;
+
+/// Maximum number of rows that are committed on a caller's thread.
+const QUICK_ROWS: usize = 64;
+
+/// Duration of a commit after which the next one runs on the writer's thread: the disk is busy.
+const QUICK: Duration = Duration::from_millis(5);
+
 pub(super) struct Database {
     connection: Connection,
     owner: Arc<StoreOwner>,
     file: Option<IdentifiedFile>,
+    /// True if a commit need not wait for the disk.
+    is_buffered: bool,
+    /// Pages in the write-ahead log after the last commit, or 0 if the next commit may begin the log again, which
+    /// waits for the disk.
+    log_pages: Arc<AtomicU32>,
     /// Opened with the first query. `None` inside if there is no second connection.
     reader: OnceLock<Option<QueryThread>>,
 }
 
 impl Database {
-    fn new(connection: Connection, owner: StoreOwner, file: Option<IdentifiedFile>) -> Self {
-        Self { connection, owner: Arc::new(owner), file, reader: OnceLock::new() }
+    fn alone(connection: Connection) -> Self {
+        Self {
+            connection,
+            owner: Arc::new(StoreOwner::alone()),
+            file: None,
+            is_buffered: false,
+            log_pages: Arc::default(),
+            reader: OnceLock::new(),
+        }
+    }
+
+    fn open_file(path: &Path, sync: Sync) -> Result<Self, migrations::OpenStoreError> {
+        let mut connection = migrations::open_file(path, sync)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        let log_pages = Arc::<AtomicU32>::default();
+        let counted = Arc::clone(&log_pages);
+        // In place of SQLite's own checkpoints, which would run within a commit.
+        connection.wal_hook(Some(move |_: &mut Wal, pages| {
+            counted.store(u32::try_from(pages).unwrap_or_default(), Ordering::Relaxed);
+            Ok(())
+        }))?;
+        Ok(Self {
+            owner: Arc::new(StoreOwner::beside(path)?),
+            file: Some(IdentifiedFile::of(path)?),
+            is_buffered: sync == Sync::Normal,
+            log_pages,
+            ..Self::alone(connection)
+        })
+    }
+
+    /// Copies the write-ahead log into the file, if it is long.
+    fn keep_log_short(&self) {
+        if self.log_pages.load(Ordering::Relaxed) < LOG_PAGES {
+            return;
+        }
+        if let Err(error) = sql::checkpoint(&self.connection) {
+            tracing::info!(%error, "the write-ahead log was not copied into the store's file");
+        }
+        self.log_pages.store(0, Ordering::Relaxed);
+    }
+
+    /// True if a commit does not wait for the disk.
+    fn is_quick(&self) -> bool {
+        let is_log_short = || (1..LOG_PAGES).contains(&self.log_pages.load(Ordering::Relaxed));
+        self.is_buffered && (self.file.is_none() || is_log_short())
+    }
+
+    /// Begins a transaction, if no other process has one.
+    fn try_begin(&self) -> bool {
+        let begun = self
+            .connection
+            .busy_timeout(Duration::ZERO)
+            .and_then(|()| transaction::begin(&self.connection))
+            .inspect_err(|error| tracing::debug!(%error, "a commit is left to the store's thread"));
+        let restored = self.connection.busy_timeout(migrations::BUSY_TIMEOUT);
+        begun.and(restored).is_ok()
     }
 
     fn is_gone(&self) -> bool {
@@ -66,15 +135,12 @@ impl Database {
 }
 
 pub(super) fn open(location: &StoreLocation, sync: Sync) -> Result<Database, migrations::OpenStoreError> {
-    let alone = |connection| Database::new(connection, StoreOwner::alone(), None);
     match location {
-        StoreLocation::Memory => migrations::open_memory().map(alone),
-        StoreLocation::Reading(path) => migrations::open_reading(path).map(alone),
-        StoreLocation::File(path) => {
-            let connection = migrations::open_file(path, sync)?;
-            connection.set_prepared_statement_cache_capacity(STATEMENTS);
-            Ok(Database::new(connection, StoreOwner::beside(path)?, Some(IdentifiedFile::of(path)?)))
+        StoreLocation::Memory => {
+            Ok(Database { is_buffered: true, ..Database::alone(migrations::open_memory()?) })
         }
+        StoreLocation::Reading(path) => migrations::open_reading(path).map(Database::alone),
+        StoreLocation::File(path) => Database::open_file(path, sync),
     }
 }
 
@@ -99,24 +165,77 @@ pub(super) fn open_or_memory(
         .ok()
 }
 
-pub(super) fn write(database: Option<Database>, mut queue: mpsc::UnboundedReceiver<StoreCommand>) {
-    let mut database = database;
-    let mut retained: Vec<Row> = Vec::new();
-    let mut has_failed = false;
-    while let Some(command) = queue.blocking_recv() {
-        let mut batch = Batch::default();
-        let mut next = Some(command);
-        while let Some(command) = next {
-            batch.take(command, &mut retained);
-            let is_full = batch.work.is_some() || batch.count >= BATCH;
-            next = if is_full { None } else { queue.try_recv().ok() };
+pub(super) struct StoreWriter {
+    /// `None` after a panic.
+    queue: Option<mpsc::Receiver<StoreCommand>>,
+    /// Commands from the queue that are in no batch yet.
+    received: VecDeque<StoreCommand>,
+    batch: Batch,
+    /// `None` until the thread has opened it, or if it cannot be opened.
+    database: Option<Database>,
+    /// Rows to write, also those of earlier batches that failed.
+    retained: Vec<Row>,
+    has_failed: bool,
+    /// Duration of the last commit.
+    last: Duration,
+}
+
+impl StoreWriter {
+    pub(super) fn new(queue: mpsc::Receiver<StoreCommand>) -> Self {
+        Self {
+            queue: Some(queue),
+            received: VecDeque::new(),
+            batch: Batch::default(),
+            database: None,
+            retained: Vec::new(),
+            has_failed: false,
+            last: Duration::ZERO,
         }
-        let Batch { changes, waiting, work, .. } = batch;
-        let rows = if has_failed { RETRIED_ROWS } else { usize::MAX };
-        let outcome = match &mut database {
-            Some(database) => commit(database, &mut retained, rows, &changes),
+    }
+
+    /// Returns false once all senders are gone.
+    fn receive(&mut self) -> bool {
+        let Some(queue) = &self.queue else { return false };
+        loop {
+            match queue.try_recv() {
+                Ok(command) => self.received.push_back(command),
+                Err(error) => return error == mpsc::TryRecvError::Empty,
+            }
+        }
+    }
+
+    /// Returns false if there is nothing to do.
+    fn fill_batch(&mut self) -> bool {
+        while self.batch.work.is_none() && self.batch.count < BATCH {
+            let Some(command) = self.received.pop_front() else { break };
+            self.batch.take(command, &mut self.retained);
+        }
+        self.batch.count > 0
+    }
+
+    /// Commits all that was posted. Returns false, and changes nothing, if this might wait or take long.
+    pub(super) fn try_commit(&mut self) -> bool {
+        self.receive();
+        let is_quick = !self.has_failed && self.last < QUICK && are_quick(&self.received);
+        let Some(database) = self.database.as_ref().filter(|_| is_quick) else { return false };
+        if !database.is_quick() || database.is_gone() || !database.try_begin() {
+            return false;
+        }
+        self.fill_batch();
+        self.process();
+        true
+    }
+
+    fn process(&mut self) {
+        let Batch { changes, waiting, work, .. } = std::mem::take(&mut self.batch);
+        let limit = if self.has_failed { RETRIED_ROWS } else { usize::MAX };
+        let started = Instant::now();
+        let database = self.database.as_mut();
+        let outcome = match &database {
+            Some(database) => commit(database, &mut self.retained, limit, &changes),
             None => Err(StoreError("it could not be opened".into())),
         };
+        self.last = started.elapsed();
         if let Some(Database { connection, .. }) = &database {
             // Another process kept the file busy. Later batches wait less, until one succeeds.
             let timeout =
@@ -126,21 +245,75 @@ pub(super) fn write(database: Option<Database>, mut queue: mpsc::UnboundedReceiv
             }
         }
         if let Err(error) = &outcome {
-            if !has_failed {
+            if !self.has_failed {
                 // Each session tells its user.
-                tracing::warn!(%error, rows = retained.len(), "the session store could not be written");
+                tracing::warn!(%error, rows = self.retained.len(), "the session store could not be written");
             }
-            forget_oldest(&mut retained);
+            forget_oldest(&mut self.retained);
         }
-        has_failed = outcome.is_err();
+        self.has_failed = outcome.is_err();
         if let Some((kind, work)) = work {
-            run(kind, work, &outcome, &mut database);
+            run(kind, work, &outcome, database);
         }
         answer(outcome, waiting, changes);
     }
 }
 
-fn run<T>(kind: WorkKind, work: StoreWork, outcome: &Result<T, StoreError>, database: &mut Option<Database>) {
+/// True if these commands write something, and a transaction with them takes little time.
+fn are_quick(commands: &VecDeque<StoreCommand>) -> bool {
+    let mut rows = 0;
+    let are_small = commands.iter().all(|command| match command {
+        StoreCommand::Post(posted) => {
+            rows += posted.len();
+            posted.iter().all(Row::is_small)
+        }
+        StoreCommand::ModeChange(..) => {
+            rows += 1;
+            true
+        }
+        StoreCommand::Flush(_) => true,
+        StoreCommand::Work(_) | StoreCommand::Write(_) | StoreCommand::Query(_) => false,
+    });
+    are_small && (1..=QUICK_ROWS).contains(&rows)
+}
+
+/// Gives callers an error once nobody answers them: after a panic, on the writer's thread or on that of a caller.
+struct CloseOnDrop<'a>(&'a Mutex<StoreWriter>);
+
+impl Drop for CloseOnDrop<'_> {
+    fn drop(&mut self) {
+        let mut writer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (writer.queue, writer.batch) = (None, Batch::default());
+        writer.received.clear();
+    }
+}
+
+/// The thread of the store. Opens the database, and ends when all senders are gone and everything is written.
+pub(super) fn write(writer: &Mutex<StoreWriter>, open: impl FnOnce() -> Option<Database>) {
+    let _close = CloseOnDrop(writer);
+    let Ok(mut opening) = writer.lock() else { return };
+    opening.database = open();
+    drop(opening);
+    loop {
+        let Ok(mut writer) = writer.lock() else { return };
+        let is_open = writer.receive();
+        while writer.fill_batch() {
+            writer.process();
+            if let Some(database) = &writer.database {
+                database.keep_log_short();
+            }
+            writer.receive();
+        }
+        if !is_open {
+            return;
+        }
+        drop(writer);
+        // Whoever posts a command then unparks the thread.
+        thread::park();
+    }
+}
+
+fn run<T>(kind: WorkKind, work: StoreWork, outcome: &Result<T, StoreError>, database: Option<&mut Database>) {
     match (outcome, database, kind) {
         // A query would not see the rows that could not be written.
         (Err(error), ..) => work(Err(error.clone())),
@@ -149,8 +322,30 @@ fn run<T>(kind: WorkKind, work: StoreWork, outcome: &Result<T, StoreError>, data
             work(Err(StoreError(FILE_GONE.into())));
         }
         (Ok(_), Some(database), WorkKind::Query) => database.query(work),
-        (Ok(_), Some(database), _) => work(Ok((&mut database.connection, &database.owner))),
+        (Ok(_), Some(database), _) => {
+            work(Ok((&mut database.connection, &database.owner)));
+            // It may have emptied the log.
+            database.log_pages.store(0, Ordering::Relaxed);
+        }
     }
+}
+
+fn commit(
+    database: &Database,
+    rows: &mut Vec<Row>,
+    limit: usize,
+    changes: &[(Box<ModeChange>, Done)],
+) -> Result<Vec<ChangeOutcome>, StoreError> {
+    if rows.is_empty() && changes.is_empty() {
+        return Ok(Vec::new());
+    }
+    // A caller that has begun the transaction has looked.
+    if database.connection.is_autocommit() && database.is_gone() {
+        // SQLite would keep writing to the deleted file.
+        return Err(StoreError(FILE_GONE.into()));
+    }
+    let changes: Vec<&ModeChange> = changes.iter().map(|(change, _)| &**change).collect();
+    Ok(transaction::commit(&database.connection, &database.owner, rows, limit, &changes)?)
 }
 
 type Done = oneshot::Sender<Result<(), StoreError>>;
@@ -184,7 +379,7 @@ impl Batch {
 }
 
 fn answer(
-    outcome: Result<Vec<rusqlite::Result<()>>, StoreError>,
+    outcome: Result<Vec<ChangeOutcome>, StoreError>,
     waiting: Vec<Done>,
     changes: Vec<(Box<ModeChange>, Done)>,
 ) {
@@ -205,139 +400,136 @@ fn answer(
     }
 }
 
-/// Limits the rows kept while writing fails. Concluded intents go first, then the oldest file contents, then
-/// the oldest rows. Rows that start or release a session stay.
-fn forget_oldest(retained: &mut Vec<Row>) {
-    let concluded = |row: &Row| match row {
-        Row::Changes { changes, .. } => changes.concludes.clone(),
-        _ => None,
-    };
-    let over: HashSet<String> = retained.iter().filter_map(concluded).collect();
-    retained.retain(|row| !matches!(row, Row::Intent { intent, .. } if over.contains(&intent.token)));
-    let mut bytes: usize = retained.iter().map(content_bytes).sum();
-    for row in retained.iter_mut() {
-        let length = content_bytes(row);
-        if bytes > MAX_RETRY_BYTES
-            && length > 0
-            && let Row::Changes { changes, .. } = row
-        {
-            bytes -= length;
-            let paths: Vec<String> =
-                changes.changed.iter().map(|changed| changed.path.display().to_string()).collect();
-            let text = format!(
-                "The session store could not be written, so changes of these files cannot be undone: {}.",
-                paths.join(", ")
-            );
-            let intent = changes.concludes.take();
-            *changes = Changes { uncovered: vec![text], concludes: intent, ..Changes::default() };
-        }
-    }
-    let mut excess = retained.len().saturating_sub(MAX_RETRY_ROWS);
-    retained.retain(|row| {
-        let is_discarded = excess > 0 && !matches!(row, Row::Session { .. } | Row::Release { .. });
-        excess -= usize::from(is_discarded);
-        !is_discarded
-    });
-}
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot::Receiver;
 
-fn content_bytes(row: &Row) -> usize {
-    match row {
-        Row::Changes { changes, .. } => changes.contents.iter().map(|(_, content)| content.len()).sum(),
-        Row::Intent { intent, .. } => intent.contents.iter().map(|(_, content)| content.len()).sum(),
-        _ => 0,
-    }
-}
+    use super::*;
+    use crate::acp::{MessageId, SessionId, SessionModeId};
+    use crate::event::{NoticeKind, SessionEvent};
 
-/// Writes everything and empties `rows`. `limit` is the number of rows in one transaction; on error, the rows of
-/// the transactions before are written, and the others stay. A row that violates a constraint, such as one of a
-/// deleted session, is left out, so that it does not block the others.
-fn commit(
-    database: &mut Database,
-    rows: &mut Vec<Row>,
-    limit: usize,
-    changes: &[(Box<ModeChange>, Done)],
-) -> Result<Vec<rusqlite::Result<()>>, StoreError> {
-    if rows.is_empty() && changes.is_empty() {
-        return Ok(Vec::new());
+    fn notice(length: usize) -> StoreCommand {
+        let text = "x".repeat(length);
+        let event = SessionEvent::Notice { message_id: MessageId::new("m"), kind: NoticeKind::Info, text };
+        StoreCommand::Post(vec![Row::Event { session: SessionId::new("s"), seq: 0, turn: 1, event, at: 1 }])
     }
-    if database.is_gone() {
-        // SQLite would keep writing to the deleted file.
-        return Err(StoreError(FILE_GONE.into()));
-    }
-    let Database { connection, owner, .. } = database;
-    if let ([], [(change, _)]) = (&rows[..], changes) {
-        // The transaction is the savepoint.
-        let outcome = in_transaction(connection, |connection| insert::insert_mode_change(connection, change));
-        return Ok(vec![unless_violated(outcome)?]);
-    }
-    while rows.len() > limit {
-        in_transaction(connection, |connection| insert_all(connection, &rows[..limit], owner))?;
-        rows.drain(..limit);
-    }
-    let outcomes = in_transaction(connection, |connection| {
-        insert_all(connection, rows, owner)?;
-        changes
-            .iter()
-            .map(|(change, _)| in_savepoint(connection, || insert::insert_mode_change(connection, change)))
-            .collect()
-    })?;
-    rows.clear();
-    Ok(outcomes)
-}
 
-fn insert_all(connection: &Connection, rows: &[Row], owner: &StoreOwner) -> rusqlite::Result<()> {
-    let mut updates = Vec::new();
-    for row in rows {
-        let write = || insert::insert(connection, row, owner);
-        let written = match row {
-            // One statement has its whole effect or none, without a savepoint, which copies each changed page.
-            Row::Event { .. } => unless_violated(write())?,
-            _ => in_savepoint(connection, write)?,
+    fn flush() -> (StoreCommand, Receiver<Result<(), StoreError>>) {
+        let (done, outcome) = oneshot::channel();
+        (StoreCommand::Flush(done), outcome)
+    }
+
+    struct Fixture {
+        _dir: tempfile::TempDir,
+        path: std::path::PathBuf,
+        commands: mpsc::Sender<StoreCommand>,
+        writer: StoreWriter,
+    }
+
+    /// A writer whose last commit was on its thread.
+    fn fixture(sync: Sync) -> Fixture {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store.db");
+        let (commands, queue) = mpsc::channel();
+        let mut writer = StoreWriter::new(queue);
+        writer.database = Some(open(&StoreLocation::File(path.clone()), sync).unwrap());
+        let session = Row::Session {
+            id: SessionId::new("s"),
+            cwd: "/w".into(),
+            directories: Vec::new(),
+            parent: None,
+            agent: "general".into(),
+            mode: SessionModeId::new("ask"),
+            at: 1,
         };
-        match written {
-            Ok(()) => SessionUpdate::add(&mut updates, row),
-            Err(error) => tracing::warn!(%error, "a row cannot be stored and is dropped"),
+        writer.received.push_back(StoreCommand::Post(vec![session]));
+        assert!(writer.fill_batch());
+        writer.process();
+        writer.last = Duration::ZERO;
+        Fixture { _dir: dir, path, commands, writer }
+    }
+
+    #[test]
+    fn small_commits_without_a_wait_run_on_the_callers_thread() {
+        let Fixture { _dir, commands, mut writer, path } = fixture(Sync::Normal);
+        let (command, mut outcome) = flush();
+        commands.send(notice(10)).unwrap();
+        commands.send(command).unwrap();
+        assert!(writer.try_commit());
+        assert_eq!(outcome.try_recv(), Ok(Ok(())));
+        let other = Connection::open(path).unwrap();
+        let events: i64 = other.query_row("SELECT count(*) FROM events", [], |row| row.get(0)).unwrap();
+        assert_eq!(events, 1);
+    }
+
+    /// Each refused commit then succeeds on the writer's thread.
+    #[track_caller]
+    fn assert_left_to_the_thread(mut fixture: Fixture, command: StoreCommand) {
+        let (flush, mut outcome) = flush();
+        fixture.commands.send(command).unwrap();
+        fixture.commands.send(flush).unwrap();
+        assert!(!fixture.writer.try_commit());
+        assert!(outcome.try_recv().is_err(), "it is not answered yet");
+        fixture.writer.receive();
+        while fixture.writer.fill_batch() {
+            fixture.writer.process();
         }
+        assert_eq!(outcome.try_recv(), Ok(Ok(())));
     }
-    updates.iter().try_for_each(|update| update.write(connection))
-}
 
-/// Commits, or rolls back on error. The library's own transactions parse their statements each time.
-fn in_transaction<T>(
-    connection: &Connection,
-    work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-) -> rusqlite::Result<T> {
-    // Immediate: a transaction that turns from reading to writing would not wait for another process.
-    sql::execute(connection, "BEGIN IMMEDIATE", [])?;
-    let done = work(connection).and_then(|done| {
-        sql::execute(connection, "COMMIT", [])?;
-        Ok(done)
-    });
-    // SQLite has rolled back already after some errors.
-    if done.is_err() && !connection.is_autocommit() {
-        sql::execute(connection, "ROLLBACK", [])?;
+    #[test]
+    fn commits_that_may_wait_are_left_to_the_thread() {
+        assert_left_to_the_thread(fixture(Sync::Full), notice(10));
+        assert_left_to_the_thread(fixture(Sync::Normal), notice(1024 * 1024));
+        assert_left_to_the_thread(fixture(Sync::Normal), StoreCommand::Post(Vec::new()));
+        assert_left_to_the_thread(fixture(Sync::Normal), StoreCommand::Query(Box::new(|_| {})));
+        for pages in [0, LOG_PAGES] {
+            let fixture = fixture(Sync::Normal);
+            let database = fixture.writer.database.as_ref().unwrap();
+            database.log_pages.store(pages, Ordering::Relaxed);
+            assert_left_to_the_thread(fixture, notice(10));
+        }
+        let mut slow = fixture(Sync::Normal);
+        slow.writer.last = QUICK;
+        assert_left_to_the_thread(slow, notice(10));
     }
-    done
-}
 
-/// Runs `work` in a savepoint. The inner error is a constraint violation of this row.
-fn in_savepoint(
-    connection: &Connection,
-    work: impl FnOnce() -> rusqlite::Result<()>,
-) -> rusqlite::Result<rusqlite::Result<()>> {
-    sql::execute(connection, "SAVEPOINT one", [])?;
-    let outcome = unless_violated(work())?;
-    if outcome.is_err() {
-        sql::execute(connection, "ROLLBACK TO one", [])?;
+    #[test]
+    fn locked_store_is_left_to_the_thread() {
+        let mut fixture = fixture(Sync::Normal);
+        let other = Connection::open(&fixture.path).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let (command, mut outcome) = flush();
+        fixture.commands.send(notice(10)).unwrap();
+        fixture.commands.send(command).unwrap();
+        let started = Instant::now();
+        assert!(!fixture.writer.try_commit());
+        assert!(started.elapsed() < migrations::BUSY_TIMEOUT / 2, "it does not wait");
+        let release = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(100));
+            other.execute_batch("ROLLBACK").unwrap();
+        });
+        assert!(fixture.writer.fill_batch());
+        fixture.writer.process();
+        release.join().unwrap();
+        assert_eq!(outcome.try_recv(), Ok(Ok(())), "the thread waits");
     }
-    sql::execute(connection, "RELEASE one", [])?;
-    Ok(outcome)
-}
 
-/// The inner error is a constraint violation, the outer one any other.
-fn unless_violated(outcome: rusqlite::Result<()>) -> rusqlite::Result<rusqlite::Result<()>> {
-    match outcome {
-        Err(error) if error.sqlite_error_code() != Some(ErrorCode::ConstraintViolation) => Err(error),
-        outcome => Ok(outcome),
+    #[test]
+    fn long_log_is_copied_into_the_file() {
+        let Fixture { _dir, commands, mut writer, path } = fixture(Sync::Normal);
+        let before = std::fs::metadata(&path).unwrap().len();
+        for _ in 0..2 {
+            // Twice the pages of a long log.
+            commands.send(notice(8 * 1024 * 1024)).unwrap();
+            writer.receive();
+            assert!(writer.fill_batch());
+            writer.process();
+        }
+        let database = writer.database.as_ref().unwrap();
+        assert!(database.log_pages.load(Ordering::Relaxed) >= LOG_PAGES);
+        database.keep_log_short();
+        assert!(std::fs::metadata(path).unwrap().len() > before + 8 * 1024 * 1024);
+        assert!(!database.is_quick(), "the next commit begins the log again");
     }
 }

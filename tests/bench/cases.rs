@@ -326,6 +326,6 @@ fn change_modes(iterations: u64) {
             text: Arc::clone(&text),
             at: STORED + index.cast_signed(),
         };
-        runtime.block_on(store.record_mode_change(change)).unwrap();
+        runtime.block_on(store.record_mode_change(Vec::new(), change)).unwrap();
     }
 }

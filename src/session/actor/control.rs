@@ -75,13 +75,13 @@ impl Actor {
             return Ok(None);
         }
         let before = self.decider.policy.ceilings();
-        self.decider.log.post_unsaved();
+        let unsaved = self.decider.log.take_unsaved();
         let text = modes.text(&to.0);
         let change = self.decider.log.mode_change(Some(from.clone()), to.clone(), why, text);
         let link = change.link.clone();
         let tightened = self.decider.policy.is_tighter(&from, &to);
         // Nothing is decided during this wait: only this loop decides.
-        if let Err(error) = self.decider.log.store().record_mode_change(change).await {
+        if let Err(error) = self.decider.log.store().record_mode_change(unsaved, change).await {
             tracing::warn!(%error, "a mode change was not made");
             if !tightened {
                 return Err(AgentError::Unrecorded);

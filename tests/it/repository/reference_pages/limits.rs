@@ -255,7 +255,7 @@ const FILES: [LimitRow; 22] = [
     ),
     (
         "rows kept while the store cannot be written",
-        "store/writer.rs",
+        "store/retained.rs",
         "MAX_RETRY_ROWS",
         Of(""),
         "the oldest are dropped",
