@@ -1,7 +1,7 @@
 //! The rules that deny changes to a command, whatever the policy allows. A change is compared by the path that it
 //! really has, after symbolic links.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -13,13 +13,14 @@ use super::resolve::ResolvedPath;
 use crate::sandbox::denied_changes::{ChangeAct, ChangeRules, DeniedChanges};
 use crate::supervisor::protocol::{ChangeKind, RuleRefusal};
 
-/// Most paths that are reported.
+/// Most refusals that are reported, apart from the first of each rule.
 const MAX_REPORTED: usize = 64;
 
 #[derive(Debug)]
 pub(in crate::supervisor) struct RuledChanges {
     rules: ChangeRules,
-    reported: Mutex<HashSet<PathBuf>>,
+    /// Rules and paths.
+    reported: Mutex<HashMap<String, HashSet<PathBuf>>>,
 }
 
 impl RuledChanges {
@@ -66,6 +67,36 @@ impl RuledChanges {
     /// Returns true for a refusal that has to be reported.
     pub(super) fn is_news(&self, refusal: &RuleRefusal) -> bool {
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
-        reported.len() < MAX_REPORTED && reported.insert(refusal.path.clone())
+        let is_full = reported.values().map(HashSet::len).sum::<usize>() >= MAX_REPORTED;
+        match reported.get_mut(&refusal.rule) {
+            Some(_) if is_full => false,
+            Some(paths) => paths.insert(refusal.path.clone()),
+            None => {
+                reported.insert(refusal.rule.clone(), HashSet::from([refusal.path.clone()]));
+                true
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The record has a denial for each rule, however many files another one refuses.
+    #[test]
+    fn first_refusal_of_each_rule_is_reported() {
+        let denied = DeniedChanges { rules: Vec::new(), folders: Vec::new() };
+        let changes = RuledChanges::new(&denied).unwrap();
+        let is_news = |rule: &str, path: &str| {
+            changes.is_news(&RuleRefusal { rule: rule.to_owned(), path: path.into() })
+        };
+        assert!(is_news("deny *(a)", "/a"));
+        assert!(is_news("deny *(b)", "/a"));
+        assert!(!is_news("deny *(b)", "/a"));
+        let reported = (0..100).filter(|number| is_news("deny *(a)", &format!("/{number}"))).count();
+        assert_eq!(reported, MAX_REPORTED - 2);
+        assert!(is_news("deny *(c)", "/a"));
+        assert!(!is_news("deny *(c)", "/b"));
     }
 }
