@@ -14,7 +14,7 @@ use crate::permission::external::ChangeLevel;
 use crate::permission::rules::RuleTexts;
 use crate::permission::{self, CallFacts, Ceilings, Effect, Grants, Verdict, external};
 use crate::signing::PublicKey;
-use crate::store::entry::{ChainEntry, RecordedConsent};
+use crate::store::entry::{ChainEntry, RecordedConsent, refuses_acts};
 use crate::store::evidence::{Evidence, ShownCall};
 
 mod signatures;
@@ -180,10 +180,12 @@ impl Audit<'_> {
                 self.modes.push(entry.clone());
             }
             ChainEntry::Older { mode, .. } => self.mode.clone_from(mode),
-            ChainEntry::Denial { call, .. } => {
+            ChainEntry::Denial { call, rule, .. } => {
                 self.report.denials += 1;
                 self.denials.push(entry.clone());
-                self.denied.insert(call.clone());
+                if !refuses_acts(rule) {
+                    self.denied.insert(call.clone());
+                }
             }
             ChainEntry::Answer { mode, allows, scope, .. } => match scope.to_scope() {
                 Some(scope) if *allows => self.grants.allow(mode, scope),

@@ -9,6 +9,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::acp::ToolCallId;
 use crate::permission::{CallFacts, Claim, Effect, FilesBelow, Target};
+pub use rule_reporter::{ReportingCall, RuleReport, RuleReporter};
+
+mod rule_reporter;
 
 /// Permission to run one effect. Dropping the permit confirms the end of the effect.
 #[derive(Debug)]
@@ -26,6 +29,8 @@ pub struct Permit {
     pub files: Option<FilesBelow>,
     /// Decides which instruction files near the targets the model may read. `None` denies all.
     pub instruction_files: Option<FilesBelow>,
+    /// `None` for a call that runs no command, and for read-only commands.
+    pub rule_reporter: Option<RuleReporter>,
     over: oneshot::Sender<Unconfirmed>,
     _released: DropGuard,
 }
@@ -133,6 +138,7 @@ impl Gate {
             claim,
             files: None,
             instruction_files: None,
+            rule_reporter: None,
             over: to_gate,
             _released: released.drop_guard(),
         }

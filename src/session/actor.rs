@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use futures_util::{FutureExt, StreamExt};
+use futures_util::StreamExt;
 use tokio::sync::mpsc;
 
 use super::due_checks::{CheckMessage, DueChecks};
@@ -16,7 +16,7 @@ use super::prompt_end::LastTurn;
 use super::servers::SessionServers;
 use super::session_snapshot::SessionSnapshot;
 use super::spending::Spending;
-use super::{DEADLINE, Origin, SessionContext, SessionInit};
+use super::{Origin, SessionContext, SessionInit};
 use crate::client::Client;
 use crate::external_agent::capability::Control;
 use crate::external_agent::requested_call::Readers;
@@ -30,22 +30,24 @@ use crate::session::history::restore;
 use crate::session::mode::decider::Decider;
 use crate::session::mode::permission_options::PermissionReply;
 use crate::session::mode::policy::Policy;
+use crate::session::mode::refused_changes::RefusedChanges;
 use crate::session::mode::switch::Switches;
 use crate::session::subagent::jobs::Jobs;
-use crate::session::subagent::subagents::{self, Subagents};
+use crate::session::subagent::subagents::Subagents;
 use crate::session::turn::model_request::Requests;
 use crate::session::turn::model_selection::Models;
 use crate::session::turn::repetition::Repetition;
 use crate::session::turn::scaled_images;
 use crate::session::turn::turns::{TurnEvent, Turns};
 use crate::store::sessions::StoredSession;
-use crate::store::{ModeSource, Row, StoreError};
+use crate::store::{ModeSource, StoreError};
 use crate::tool::mcp::ServerEvent;
 use crate::tool::web::fetch;
 use crate::tool::{self, ClientIo};
 use crate::workspace::Workspace;
 use event::ActorEvent;
 
+mod close;
 mod control;
 mod event;
 mod turn;
@@ -65,6 +67,7 @@ struct Actor {
     turns: Turns,
     spending: Spending,
     checkpoints: Checkpoints,
+    refused_changes: RefusedChanges,
     checks: DueChecks,
     jobs: Jobs,
     subagents: Subagents,
@@ -153,6 +156,7 @@ impl Actor {
             turns: Turns::default(),
             spending,
             checkpoints,
+            refused_changes: RefusedChanges::default(),
             checks: DueChecks::default(),
             jobs: Jobs::default(),
             subagents: Subagents::default(),
@@ -174,6 +178,8 @@ impl Actor {
             // Reports of other agents for a call precede its end.
             Some(report) = self.subagents.next() => ActorEvent::Report(report),
             Some(message) = self.external_agent.next() => ActorEvent::ExternalAgent(message),
+            // Refusals of a command are recorded before its end.
+            Some(report) = self.refused_changes.next() => ActorEvent::ChangeRefused(report),
             Some(id) = self.jobs.next() => ActorEvent::JobEnded(id),
             // Changes of a call are recorded before its end.
             Some(change) = self.checkpoints.next() => ActorEvent::Changes(change),
@@ -205,6 +211,7 @@ impl Actor {
                 }
                 self.checkpoints.record(turn, changes, &self.decider.policy.ancestry, &mut self.decider.log);
             }
+            ActorEvent::ChangeRefused(report) => self.refused_changes.record(report, &mut self.decider),
             ActorEvent::BudgetDue => Box::pin(self.check_budgets()).await,
             ActorEvent::Turn(TurnEvent::Message(message)) => self.turn_message(message).await,
             ActorEvent::Turn(TurnEvent::Over) => Box::pin(self.turn_over()).await,
@@ -343,7 +350,9 @@ impl Actor {
                 let (steps, running_jobs) = (self.turns.steps, self.jobs.running());
                 let failed_checks = self.checks.failed(&self.decider.policy);
                 let spent = self.spending.last_turn();
-                let _ = reply.send(LastTurn { steps, running_jobs, failed_checks, spent, ..last_turn });
+                let refused_changes = self.refused_changes.of_last_turn(&mut self.decider);
+                let last_turn = LastTurn { steps, running_jobs, failed_checks, spent, ..last_turn };
+                let _ = reply.send(LastTurn { refused_changes, ..last_turn });
             }
             SessionCommand::Tighten(reply) => {
                 let denied = self.end_denied_calls().await;
@@ -439,62 +448,8 @@ impl Actor {
         self.turns.answer_cancelled(|prompt| prompt.cancel.is_cancelled(), &mut self.decider.log);
     }
 
-    async fn close(&mut self) {
-        self.subagents.on_close();
-        self.cancel();
-        self.external_agent_message(AgentMessage::Closing).await;
-        if self.turns.running.is_some() {
-            // The turn ends soon after its cancellation. Its last messages are still recorded.
-            loop {
-                tokio::select! {
-                    biased;
-                    Some(report) = self.subagents.next() => self.report(report).await,
-                    Some(message) = self.external_agent.next() => {
-                        self.external_agent_message(message).await;
-                    }
-                    event = self.turns.next() => match event {
-                        TurnEvent::Message(message) => self.turn_message(message).await,
-                        TurnEvent::Acked => {}
-                        TurnEvent::Over => break,
-                    },
-                }
-            }
-            self.turn_over().await;
-        }
-        self.close_external_agent().await;
-        let mut gate = std::mem::take(&mut self.gate);
-        let ended = self.handle_reports_during(gate.end(|_| true, DEADLINE)).await;
-        self.gate.restore(gate);
-        while let Some(report) = self.subagents.next().now_or_never().flatten() {
-            self.report(report).await;
-        }
-        while let Some(message) = self.external_agent.next().now_or_never().flatten() {
-            self.external_agent_message(message).await;
-        }
-        self.show_ended_work(&ended).await;
-        subagents::end_calls(&mut self.decider.log);
-        if !ended.unconfirmed.is_empty() {
-            tracing::warn!(calls = ended.unconfirmed.len(), "calls of a session may not have ended");
-        }
-        if self.decider.policy.ancestry.parent.is_none() {
-            // A sub-agent uses its parent's servers.
-            self.decider.policy.context.tools.servers().close().await;
-        }
-        self.checkpoints.record_last(&self.decider.policy.ancestry, &mut self.decider.log).await;
-        self.decider.log.save().await;
-        self.release().await;
-    }
-
     fn check(&mut self, message: CheckMessage) {
         let changed = self.checkpoints.take_changed();
         self.checks.handle(message, &changed, &self.workspace, &mut self.decider);
-    }
-
-    /// Lets other processes open the session, after all its rows.
-    async fn release(&mut self) {
-        self.decider.log.queue(Row::Release { session: self.decider.log.id().clone() });
-        if let Err(error) = self.decider.log.store().flush().await {
-            tracing::warn!(%error, "cannot release a session yet");
-        }
     }
 }

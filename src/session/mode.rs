@@ -11,5 +11,6 @@ pub(super) mod exit_form;
 pub(super) mod hooked;
 pub(super) mod permission_options;
 pub(super) mod policy;
+pub(super) mod refused_changes;
 pub(super) mod switch;
 pub(super) mod tightened;

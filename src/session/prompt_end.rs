@@ -5,6 +5,7 @@ use tokio::sync::oneshot;
 use crate::acp::{MessageId, StopReason};
 use crate::budget::BudgetUse;
 use crate::chain::Head;
+use crate::gate::RuleReport;
 use crate::session::TurnSpent;
 
 /// End of a turn. The caller keeps this value until the answer is on its way, because dropping it starts the
@@ -27,6 +28,8 @@ pub struct LastTurn {
     pub changed_files: Vec<String>,
     /// Sentences about changes that Modegate does not know.
     pub uncovered: Vec<String>,
+    /// Rules that refused changes of the session's commands.
+    pub refused_changes: Vec<RuleReport>,
     /// Background jobs that still run: id and command line.
     pub running_jobs: Vec<String>,
     /// Required checks that have not passed: id and reason.

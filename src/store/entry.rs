@@ -32,6 +32,7 @@ pub enum ChainEntry {
         denials: u64,
         at: i64,
     },
+    /// A refused call, or a rule that refused acts of a call: see [`refuses_acts`].
     Denial {
         turn: u64,
         call: String,
@@ -196,6 +197,11 @@ pub struct ScopeRow {
     pub tool: String,
     /// Empty for `tool`. For `line` and `program`, a JSON pair of folder and text.
     pub value: String,
+}
+
+/// True if the rule of a denial refused acts of a call that ran, and not the call. It is the text of a rule then.
+pub fn refuses_acts(rule: &str) -> bool {
+    rule.starts_with("deny ")
 }
 
 impl ChainEntry {

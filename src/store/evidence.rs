@@ -7,7 +7,7 @@ use rusqlite::{Connection, TransactionBehavior, params};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::entry::ChainEntry;
+use super::entry::{ChainEntry, refuses_acts};
 use super::owner::StoreOwner;
 use super::sessions::{self, StoredSession};
 use super::sql;
@@ -35,13 +35,14 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// Acts of an external agent or of a program that were refused at the system call: their number for each rule.
+    /// Acts of an external agent or of a program that were refused at the system call: their number for each rule. For
+    /// a rule that refused changes of commands, the number of calls.
     pub fn refused_acts(&self) -> BTreeMap<&str, usize> {
         let calls: HashSet<&str> = self.calls.iter().map(|call| call.id.as_str()).collect();
         let mut acts = BTreeMap::new();
         for denial in &self.denials {
             if let ChainEntry::Denial { call, rule, .. } = denial
-                && !calls.contains(call.as_str())
+                && (!calls.contains(call.as_str()) || refuses_acts(rule))
             {
                 *acts.entry(rule.as_str()).or_insert(0) += 1;
             }

@@ -74,6 +74,8 @@ impl Actor {
         if from == to {
             return Ok(None);
         }
+        // They happened in the old mode.
+        self.refused_changes.record_reported(&mut self.decider);
         let before = self.decider.policy.ceilings();
         let unsaved = self.decider.log.take_unsaved();
         let text = modes.text(&to.0);
@@ -479,20 +481,5 @@ impl Actor {
     pub(super) fn send_commands(&self) {
         let update = AvailableCommandsUpdate::new(self.commands());
         self.decider.log.send(SessionUpdate::AvailableCommandsUpdate(update), None);
-    }
-
-    /// Waits for the external agent's end, within the deadline of a mode change.
-    pub(super) async fn close_external_agent(&mut self) {
-        self.external_agent_message(AgentMessage::Closed).await;
-        let deadline = tokio::time::Instant::now() + DEADLINE;
-        while !self.external_agent.is_stopped() {
-            // The agent's last messages are still recorded.
-            tokio::select! {
-                Some(message) = self.external_agent.next() => self.external_agent_message(message).await,
-                () = tokio::time::sleep_until(deadline) => {
-                    return tracing::warn!("an external agent did not end in time");
-                }
-            }
-        }
     }
 }

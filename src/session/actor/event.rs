@@ -3,6 +3,7 @@
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::external_agent::session::AgentMessage;
+use crate::gate::RuleReport;
 use crate::session::handle::{Closed, Mail, SessionCommand};
 use crate::session::mode::ancestry::TurnChanges;
 use crate::session::mode::permission_options::PermissionReply;
@@ -24,6 +25,7 @@ pub(super) enum ActorEvent {
     ExternalAgent(AgentMessage),
     JobEnded(String),
     Changes(TurnChanges),
+    ChangeRefused(RuleReport),
     /// A budget of time may need a warning, or end the turn.
     BudgetDue,
     Turn(TurnEvent),

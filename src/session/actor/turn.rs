@@ -324,8 +324,10 @@ impl Actor {
         // Decided as a call of the model, so that rules and lists of tools apply, also after an edit.
         let instruction_files =
             names_files.then(|| self.decider.files_of(CallFacts::of_tool(tool::READ_FILE, Effect::Read)));
+        let reporter = self.refused_changes.reporter(&call, &facts, &self.decider);
         let mut permit = self.gate.admit(call.clone(), facts, self.decider.log.turn(), &cancel);
         (permit.files, permit.instruction_files, permit.claim) = (files, instruction_files, claim);
+        permit.rule_reporter = reporter;
         if starts {
             // Recorded together with the permit: no mode change comes between the two.
             let update = ToolCallUpdateEvent::in_progress(call);

@@ -201,7 +201,7 @@ struct JobTask {
 }
 
 impl JobTask {
-    async fn run(mut self, notes: JobNotes, permit: Permit, limit: Option<Duration>) {
+    async fn run(mut self, notes: JobNotes, mut permit: Permit, limit: Option<Duration>) {
         let mut end = JobEnd { notes, ..JobEnd::default() };
         let started = Instant::now();
         // Until then the command runs or, once `end.why` is set, may end gracefully.
@@ -242,7 +242,12 @@ impl JobTask {
                     }
                     // The notes at the end tell the model. The audit log has the command.
                     Some(Event::Broker(BrokerEvent::Refused(call))) => end.refused = Some(call.kind),
-                    Some(Event::Broker(BrokerEvent::RuleRefused(refusal))) => end.rule_refusals.push(refusal),
+                    Some(Event::Broker(BrokerEvent::RuleRefused(refusal))) => {
+                        if let Some(reporter) = &mut permit.rule_reporter {
+                            reporter.report(&refusal.rule);
+                        }
+                        end.rule_refusals.push(refusal);
+                    }
                     // The policy stays the same, and neither questions nor hosts are limited.
                     Some(
                         Event::Job(_)
