@@ -14,6 +14,7 @@ pub use crate::conversation::acp_updates::OptionalUpdates;
 pub use crate::conversation::system_prompt::ClientPrompt;
 use crate::conversation::system_prompt::Sources;
 use crate::file_lock::FileLocks;
+pub use crate::gate::RuleReport;
 use crate::hooks::runner::Hooks;
 use crate::ids::{Day, Source};
 use crate::mode::{Mode, Modes};

@@ -63,8 +63,9 @@ pub(super) struct Denials {
 }
 
 impl Denials {
-    pub(super) fn deny(&mut self, attempt: AttemptedCall, call: DeniedCall) {
-        if !attempt.is_check {
+    /// `attempt` is `None` if the call ran, and rules refused changes of its command: such a denial is only reported.
+    pub(super) fn deny(&mut self, attempt: Option<AttemptedCall>, call: DeniedCall) {
+        if let Some(attempt) = attempt.filter(|attempt| !attempt.is_check) {
             self.left.push((self.all.len(), attempt));
         }
         self.all.push(call);
@@ -107,7 +108,7 @@ mod tests {
         let check = |denied: AttemptedCall, then: AttemptedCall, left: usize| {
             let text = format!("{denied:?} {then:?}");
             let mut denials = Denials::default();
-            denials.deny(denied.clone(), call_of(&denied));
+            denials.deny(Some(denied.clone()), call_of(&denied));
             denials.completed(&then);
             assert_eq!((denials.all().len(), denials.left()), (1, left), "{text}");
         };

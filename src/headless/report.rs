@@ -11,7 +11,7 @@ use crate::acp::{Cost, StopReason, Update, UsageUpdate};
 use crate::budget::{self, BudgetUse, Figure, Period};
 use crate::conversation::acp_updates::TOKENS_META;
 use crate::model::ModelId;
-use crate::session::TurnSpent;
+use crate::session::{RuleReport, TurnSpent};
 
 /// A line of `--output stream-json`.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -69,14 +69,15 @@ pub(super) struct DeniedLine<'a> {
     call: &'a DeniedCall,
 }
 
-/// A call that was denied.
+/// A call that was denied, or a rule that refused changes of its command.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct DeniedCall {
     pub title: String,
     /// `null` if an external agent does not name it.
     pub tool: Option<String>,
-    /// What denied the call, such as `access`, or `no_user` if only a user could allow it.
+    /// What denied the call, such as `access`, or `no_user` if only a user could allow it. For refused changes of a
+    /// command, the text of the rule.
     pub rule: String,
     /// The same for people.
     pub reason: String,
@@ -149,6 +150,14 @@ impl<'a> RunStart<'a> {
 impl<'a> From<&'a Update> for StreamLine<'a> {
     fn from(update: &'a Update) -> Self {
         Self::Update(UpdateLine { r#type: UpdateTag::Update, update })
+    }
+}
+
+impl From<&RuleReport> for DeniedCall {
+    fn from(report: &RuleReport) -> Self {
+        let RuleReport { call, rule } = report.clone();
+        let reason = format!("the command ran, and the rule {rule} refused some of its changes");
+        Self { title: call.title, tool: Some(call.tool), rule, reason, call_id: call.id.to_string() }
     }
 }
 

@@ -237,7 +237,7 @@ impl<O: Write, P: Write> View<'_, O, P> {
         self.print_result(&update.tool_call_id, &call.title, &line)?;
         let (title, rule, reason) = (call.title.clone(), rule.to_owned(), reason.to_owned());
         let call_id = update.tool_call_id.to_string();
-        self.record_denial(call, DeniedCall { title, tool, rule, reason, call_id })
+        self.record_denial(Some(call), DeniedCall { title, tool, rule, reason, call_id })
     }
 
     fn completed(&mut self, update: &ToolCallUpdate) -> io::Result<()> {
@@ -355,10 +355,10 @@ impl<O: Write, P: Write> View<'_, O, P> {
         attempt.title.clone_from(&title);
         let (rule, reason) = (NO_USER.to_owned(), format!("{NEEDS_USER}; {hint}"));
         let call_id = request.tool_call.tool_call_id.to_string();
-        self.record_denial(attempt, DeniedCall { title, tool, rule, reason, call_id })
+        self.record_denial(Some(attempt), DeniedCall { title, tool, rule, reason, call_id })
     }
 
-    fn record_denial(&mut self, attempt: AttemptedCall, call: DeniedCall) -> io::Result<()> {
+    fn record_denial(&mut self, attempt: Option<AttemptedCall>, call: DeniedCall) -> io::Result<()> {
         if self.format == HeadlessFormat::StreamJson {
             self.line(&StreamLine::from(&call))?;
         }
@@ -438,6 +438,9 @@ impl<O: Write, P: Write> View<'_, O, P> {
         last_turn: &LastTurn,
     ) -> io::Result<()> {
         self.print_notices()?;
+        for report in &last_turn.refused_changes {
+            self.record_denial(None, report.into())?;
+        }
         let notices: Vec<&str> = self.notices.iter().map(|(_, text)| text.as_str()).collect();
         let LastTurn { turn, steps, changed_files, uncovered, failed_checks, .. } = last_turn;
         match self.format {

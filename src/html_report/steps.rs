@@ -207,6 +207,7 @@ fn decision(call: &ReportCall) -> String {
         .to_owned()
     }));
     parts.extend(call.denied.as_ref().map(|rule| format!("denied by the rule {rule}")));
+    parts.extend(call.refused_by.iter().map(|rule| format!("changes refused by the rule {rule}")));
     parts.extend(call.entry.map(|number| format!("entry {number} of the audit log")));
     parts.join(" · ")
 }

@@ -11,7 +11,7 @@ use crate::conversation::content::{PathChange, ToolContent, plain_text};
 use crate::event::{Compaction, NoticeKind, SessionEvent, SwitchOutcome, ToolCallUpdateEvent};
 use crate::line_diff::{self, lines};
 use crate::model::Usage;
-use crate::store::entry::{ChainEntry, RecordedConsent};
+use crate::store::entry::{ChainEntry, RecordedConsent, refuses_acts};
 use crate::store::events::StoredEvent;
 
 /// Everything from one prompt to the next.
@@ -68,6 +68,8 @@ pub(super) struct ReportCall {
     pub exit_code: Option<i32>,
     /// The rule of a denial.
     pub denied: Option<String>,
+    /// Rules that refused changes of its command.
+    pub refused_by: Vec<String>,
     /// What permitted the call, if it is in the audit log.
     pub consent: Option<RecordedConsent>,
     /// Number of its entry in the audit log.
@@ -88,6 +90,7 @@ pub(super) enum CallContent {
 struct LoggedFacts {
     consents: HashMap<String, (u64, RecordedConsent)>,
     denials: HashMap<String, (u64, String)>,
+    refused_changes: HashMap<String, Vec<String>>,
     sources: Vec<(String, String)>,
 }
 
@@ -98,6 +101,9 @@ impl LoggedFacts {
             match ChainEntry::read(&link.body) {
                 Ok(ChainEntry::Call { call, consent, .. }) => {
                     facts.consents.insert(call, (link.number, consent));
+                }
+                Ok(ChainEntry::Denial { call, rule, .. }) if refuses_acts(&rule) => {
+                    facts.refused_changes.entry(call).or_default().push(rule);
                 }
                 Ok(ChainEntry::Denial { call, rule, .. }) => {
                     facts.denials.insert(call, (link.number, rule));
@@ -216,6 +222,7 @@ impl Arranged {
             end: CallEnd::Running,
             exit_code: None,
             denied: denial.map(|(_, rule)| rule.clone()),
+            refused_by: self.facts.refused_changes.get(id).cloned().unwrap_or_default(),
             consent: consent.map(|(_, consent)| *consent),
             entry: consent.map(|(number, _)| *number).or(denial.map(|(number, _)| *number)),
             contents: Vec::new(),

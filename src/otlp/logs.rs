@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::conventions as names;
 use super::encode::{attribute, flag, nanoseconds, number, scope, text};
 use super::spans::SpanView;
+use crate::store::entry::refuses_acts;
 use crate::store::outbox::WaitingLink;
 
 /// `observed` is the time of the export, in microseconds since 1970.
@@ -91,6 +92,9 @@ fn phrase(kind: &str, entry: &Value) -> String {
     let tool = entry["facts"]["tool"].as_str().unwrap_or_else(|| word("tool"));
     match kind {
         "mode" => format!("mode {} ({})", word("to"), word("source")),
+        "denial" if refuses_acts(word("rule")) => {
+            format!("changes of {tool} refused by the rule {} in {} mode", word("rule"), word("mode"))
+        }
         "denial" => format!("{tool} denied by {} in {} mode", word("rule"), word("mode")),
         "call" => format!("{tool} allowed ({}) in {} mode", word("consent"), word("mode")),
         "answer" => format!("answer remembered in {} mode", word("mode")),

@@ -75,6 +75,10 @@ fn denials_are_warnings_and_unreadable_entries_are_sent() {
         (SeverityNumber::Warn, "shell denied by access in plan mode")
     );
     assert_eq!(text_of(&record, "modegate.denial.rule").as_deref(), Some("access"));
+    let refused =
+        r#"{"entry":"denial","turn":1,"call":"c","tool":"shell","mode":"code","rule":"deny *(a)","at":1}"#;
+    let expected = "changes of shell refused by the rule deny *(a) in code mode";
+    assert_eq!(body(&made(refused, false)), expected);
     assert_eq!(made(CALL, false).severity_number(), SeverityNumber::Info);
     let record = made("no JSON", false);
     assert_eq!(record.event_name, "modegate.audit.unreadable");

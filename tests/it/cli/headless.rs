@@ -449,6 +449,56 @@ fn relative_home_is_ignored_with_a_notice() {
     }
 }
 
+/// The call ran, so the run succeeds as it does without the refusal.
+#[test]
+fn rules_that_refuse_changes_of_commands_are_reported_and_do_not_decide_the_exit_code() {
+    require_sandbox();
+    let dir = repository();
+    let settings = dir.path().join("home/.config/modegate/modes.yaml");
+    fs::create_dir_all(settings.parent().unwrap()).unwrap();
+    fs::write(&settings, "permissions: {deny: ['write_file(src/**)']}\n").unwrap();
+    let store = dir.path().join("home/store.db");
+    for (line, is_refused) in
+        [("echo x > src/a; echo x > src/b; echo end", true), ("echo x > c; echo end", false)]
+    {
+        let arguments = json!({ "command": line });
+        let lines = [
+            json!({ "tool_call": { "id": "1", "name": "shell", "arguments": arguments } }),
+            json!({ "stop": "done" }),
+            json!({ "text": "Done." }),
+            json!({ "stop": "done" }),
+        ];
+        let model = scripted(dir.path(), &lines);
+        let store = store.to_str().unwrap();
+        let options =
+            ["--store", store, "--model", &model, "--mode", "code", "--output", "stream-json", "-p", "x"];
+        let (code, output, errors) = run(dir.path(), &options);
+        assert_eq!(code, 0, "{errors}");
+        let output: Vec<Value> = output.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let result = output.last().unwrap();
+        let rule = "deny write_file(src/**)";
+        let denied = json!([{
+            "title": line,
+            "tool": "shell",
+            "rule": rule,
+            "reason": format!("the command ran, and the rule {rule} refused some of its changes"),
+            "callId": "call_1_1",
+        }]);
+        assert_eq!(result["denied"], if is_refused { denied } else { json!([]) }, "{errors}");
+        let lines = output.iter().filter(|line| line["type"] == "denied" && line["rule"] == rule).count();
+        assert_eq!(lines, usize::from(is_refused));
+        let session = result["sessionId"].as_str().unwrap();
+        for (arguments, text) in [
+            (&["sessions", "show", session][..], format!("refused  1 ({rule})")),
+            (&["report", session], format!("changes refused by the rule {rule}")),
+            (&["audit", session], "denials: 1,".to_owned()),
+        ] {
+            let (code, output, errors) = run(dir.path(), &[&["--store", store], arguments].concat());
+            assert!(code == 0 && output.contains(&text) == is_refused, "{text}: {output} {errors}");
+        }
+    }
+}
+
 #[test]
 fn doctor_tests_whether_rules_hold_for_commands() {
     require_sandbox();
