@@ -225,6 +225,11 @@ impl Store {
         self.flush_with(Vec::new()).await
     }
 
+    /// As [`Self::flush`], for a caller with nothing else to do: commits on this thread if that waits for nothing.
+    pub async fn flush_here(&self) -> Result<(), StoreError> {
+        self.ask_by(|command| self.queue.carry_out(command), StoreCommand::Flush).wait().await
+    }
+
     /// Posts rows and waits until they are durable.
     pub async fn flush_with(&self, rows: Vec<Row>) -> Result<(), StoreError> {
         self.hold(rows);
@@ -241,8 +246,8 @@ impl Store {
         });
     }
 
-    /// Posts rows with the next command.
-    fn hold(&self, rows: Vec<Row>) {
+    /// Posts rows with the next command, of whatever session, which follows soon.
+    pub fn hold(&self, rows: Vec<Row>) {
         if !rows.is_empty() {
             self.queue.hold(StoreCommand::Post(rows));
         }

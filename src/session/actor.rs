@@ -314,7 +314,7 @@ impl Actor {
                 let _ = reply.send(outcome);
             }
             SessionCommand::Recorded(reply) => {
-                if let Err(error) = self.decider.log.store().flush().await {
+                if let Err(error) = self.decider.log.store().flush_here().await {
                     tracing::warn!(%error, "a new session is not stored yet");
                 }
                 let _ = reply.send(());

@@ -145,6 +145,10 @@ impl Row {
                 | SessionEvent::Stop { .. } => true,
                 _ => false,
             },
+            Self::Session { directories, .. } => directories.len() <= 16,
+            Self::ModeChange(change) => {
+                change.text.text.len() + change.why.analysis.as_ref().map_or(0, String::len) <= SMALL
+            }
             Self::Link { link, .. } => link.body.len() <= SMALL,
             Self::SignedHead { .. } | Self::Agent { .. } | Self::Chosen { .. } | Self::Spent { .. } => true,
             _ => false,

@@ -51,7 +51,7 @@ pub(crate) fn record_start(decider: &mut Decider, workspace: &Workspace) {
     let text = policy.context.modes.text(&mode.0);
     let change = log.mode_change(None, mode, ModeSource::Start, text);
     let change = log.link_mode_change(change);
-    log.store().post_all(vec![session, change]);
+    log.store().hold(vec![session, change]);
     log.traced(|trace| trace.export_after(0));
     log.unacked_head();
 }
