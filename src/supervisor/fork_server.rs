@@ -5,7 +5,7 @@
 //! Modegate, which has the other end of its standard input, and after its supervisors. Its parent is the guard.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
@@ -19,13 +19,19 @@ use crate::kernel::{self, Fork};
 /// Forks the fork server, and turns this process into its parent, the guard. `guarded` leads from the guard to
 /// Modegate.
 pub(super) fn start(requests: OwnedFd, guarded: OwnedFd) -> ExitCode {
-    match fork() {
-        Ok(Fork::Parent(_)) => {
+    let forked = io::pipe().and_then(|pipe| Ok((fork()?, pipe)));
+    match forked {
+        Ok((Fork::Parent(_), parted)) => {
             drop(requests);
+            drop(parted);
             guard::begin(&guarded)
         }
-        Ok(Fork::Child) => {
-            drop(guarded);
+        Ok((Fork::Child, (mut parted, of_guard))) => {
+            drop((guarded, of_guard));
+            // As long as the guard has the connection, too, Modegate would not see that a killed fork server is gone.
+            // The end of the pipe says that the guard has closed it.
+            let _ = parted.read(&mut [0]);
+            drop(parted);
             fork_supervisors(requests)
         }
         Err(error) => fail(&error),
@@ -36,6 +42,8 @@ fn fork() -> io::Result<Fork> {
     // A signal to the process group must end neither.
     kernel::block_signals()?;
     process::set_child_subreaper(Some(process::getpid()))?;
+    // The requests have a descriptor of their own. Supervisors would keep this one until they have their streams.
+    rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
     let forked = kernel::fork()?;
     if matches!(forked, Fork::Child) {
         rustix::stdio::dup2_stdout(File::options().write(true).open("/dev/null")?)?;
