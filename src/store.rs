@@ -1,10 +1,9 @@
 //! SQLite storage of sessions, events, mode changes and denials. Only this module and its children contain
 //! SQL.
 //!
-//! A writer commits posted rows in batches, on a thread of its own or, for a mode change, on that of its caller.
-//! Posting never waits. Rows that cannot be written are
-//! retried with the next batch, and waiting callers get the error. Queries see the rows posted before; those of
-//! a file run on a second connection, so that a long one delays no row.
+//! A writer commits posted rows in batches, on a thread of its own; mode changes and new sessions on their caller's.
+//! Posting never waits. Rows that cannot be written are retried with the next batch, and waiting callers get the error.
+//! Queries see the rows posted before; those of a file run on a second connection, so that a long one delays no row.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

@@ -1,7 +1,7 @@
 //! The writer, which owns the database: it commits posted rows in batches and answers waiting callers.
 //!
-//! It usually runs on a thread of its own. A mode change is committed on its caller's thread, if that can neither
-//! wait nor take long: to wake two threads takes longer than such a commit.
+//! It usually runs on a thread of its own. Mode changes and new sessions are committed on their caller's thread, if that
+//! can neither wait nor take long: to wake two threads takes longer than such a commit.
 
 use std::collections::VecDeque;
 use std::path::Path;
