@@ -326,7 +326,7 @@ impl EventLog {
         }
     }
 
-    /// Posts what is unsaved, and delays later messages to the client until all posted rows are stored.
+    /// Posts the unsaved events, and delays later messages to the client until all posted rows are stored.
     fn hold_for_unsaved(&mut self) {
         let rows = self.take_unsaved();
         if self.posted == Posted::Rows {

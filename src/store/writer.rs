@@ -1,7 +1,7 @@
 //! The writer, which owns the database: it commits posted rows in batches and answers waiting callers.
 //!
 //! It usually runs on a thread of its own. Mode changes and new sessions are committed on their caller's thread, if that
-//! can neither wait nor take long: to wake two threads takes longer than such a commit.
+//! can neither wait nor take long. That saves the wakes of two threads.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -277,7 +277,7 @@ fn are_quick(commands: &VecDeque<StoreCommand>) -> bool {
     are_small && (1..=QUICK_ROWS).contains(&rows)
 }
 
-/// Gives callers an error once nobody answers them: after a panic, on the writer's thread or on that of a caller.
+/// Gives waiting callers an error after a panic, on the writer's thread or on that of a caller.
 struct CloseOnDrop<'a>(&'a Mutex<StoreWriter>);
 
 impl Drop for CloseOnDrop<'_> {
@@ -308,7 +308,7 @@ pub(super) fn write(writer: &Mutex<StoreWriter>, open: impl FnOnce() -> Option<D
             return;
         }
         drop(writer);
-        // Whoever posts a command then unparks the thread.
+        // Each command that is sent unparks the thread.
         thread::park();
     }
 }

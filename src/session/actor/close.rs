@@ -1,4 +1,4 @@
-//! The end of a session: what runs is ended, and what it still reports is recorded.
+//! The end of a session: ends its turn and its calls, and records their last reports.
 
 use futures_util::FutureExt;
 
