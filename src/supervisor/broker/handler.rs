@@ -248,7 +248,12 @@ impl<'a> CallHandler<'a> {
     /// Ends the call early if a rule denies the change, or if the policy requires consent for it and the user has not
     /// given that.
     fn check_change(&self, change: AskedChange) -> Result<(), EarlyEnd> {
-        if let Some(refusal) = self.refused(&change) {
+        let refusal = self.refused(&change);
+        self.end_unless_allowed(change, refusal)
+    }
+
+    fn end_unless_allowed(&self, change: AskedChange, refusal: Option<RuleRefusal>) -> Result<(), EarlyEnd> {
+        if let Some(refusal) = refusal {
             return Err(EarlyEnd::Refused(refusal));
         }
         if self.policy != BrokerPolicy::Ask || self.pending.allowed.as_ref() == Some(&change) {
@@ -261,26 +266,28 @@ impl<'a> CallHandler<'a> {
         self.broker.ruled_changes.as_ref()?.refused(change)
     }
 
-    /// True if [`Self::check_change`] may end the call.
-    fn is_decided(&self, change: &AskedChange) -> bool {
-        self.policy == BrokerPolicy::Ask || self.refused(change).is_some()
-    }
-
     /// Like [`Self::check_change`]. Without asking, the call fails if the entry exists.
     fn check_new(&self, entry: &ResolvedPath, change: ChangeKind) -> Result<(), EarlyEnd> {
         let change = AskedChange::new(change, &entry.path);
-        if self.is_decided(&change) && perform::kind(entry).is_some() {
+        let refusal = self.refused(&change);
+        if self.is_decided(refusal.as_ref()) && perform::kind(entry).is_some() {
             return Err(Errno::EXIST.into());
         }
-        self.check_change(change)
+        self.end_unless_allowed(change, refusal)
     }
 
     /// Like [`Self::check_change`]. Without asking, the call fails if the entry does not exist.
     fn check_existing(&self, entry: &ResolvedPath, change: AskedChange) -> Result<(), EarlyEnd> {
-        if self.is_decided(&change) && perform::kind(entry).is_none() {
+        let refusal = self.refused(&change);
+        if self.is_decided(refusal.as_ref()) && perform::kind(entry).is_none() {
             return Err(Errno::NOENT.into());
         }
-        self.check_change(change)
+        self.end_unless_allowed(change, refusal)
+    }
+
+    /// True if [`Self::end_unless_allowed`] may end the call.
+    fn is_decided(&self, refusal: Option<&RuleRefusal>) -> bool {
+        self.policy == BrokerPolicy::Ask || refusal.is_some()
     }
 
     fn check_file(&self, file: &ResolvedFile, change: ChangeKind) -> Result<(), EarlyEnd> {
@@ -300,7 +307,7 @@ impl<'a> CallHandler<'a> {
     }
 
     fn check_opened(&self, entry: &ResolvedPath, flags: OFlags) -> Result<(), EarlyEnd> {
-        if !self.is_decided(&AskedChange::new(ChangeKind::Write, &entry.path)) {
+        if !self.is_decided(self.refused(&AskedChange::new(ChangeKind::Write, &entry.path)).as_ref()) {
             return Ok(());
         }
         let change = match perform::kind(entry) {
