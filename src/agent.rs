@@ -105,6 +105,19 @@ async fn reading<T: Send + 'static>(
     })
 }
 
+/// Fails if the default model cannot be used.
+fn usable_catalog(loaded: Result<Arc<ModelCatalog>, String>) -> Result<Arc<ModelCatalog>, AgentError> {
+    let models = loaded.map_err(AgentError::AuthRequired)?;
+    match models.check_key(models.default_model().clone()) {
+        Ok(_) => Ok(models),
+        // No login helps.
+        Err(error @ (NoModel::NotAllowed { .. } | NoModel::Refused(_))) => {
+            Err(AgentError::InvalidRequest(error.to_string()))
+        }
+        Err(error) => Err(AgentError::AuthRequired(error.to_string())),
+    }
+}
+
 /// Ends with [`AgentError::Cancelled`] once the client cancels the request. The work is dropped then, so it must leave
 /// nothing behind.
 pub async fn unless_cancelled<T>(
@@ -219,16 +232,7 @@ impl Agent {
 
     async fn model_catalog(&self) -> Result<Arc<ModelCatalog>, AgentError> {
         let load_models = Arc::clone(&self.host.load_models);
-        let models =
-            reading("your settings", move || load_models()).await?.map_err(AgentError::AuthRequired)?;
-        match models.check_key(models.default_model().clone()) {
-            Ok(_) => Ok(models),
-            // No login helps.
-            Err(error @ (NoModel::NotAllowed { .. } | NoModel::Refused(_))) => {
-                Err(AgentError::InvalidRequest(error.to_string()))
-            }
-            Err(error) => Err(AgentError::AuthRequired(error.to_string())),
-        }
+        usable_catalog(reading("your settings", move || load_models()).await?)
     }
 
     pub fn session(&self, id: &SessionId) -> Result<SessionHandle, AgentError> {

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::registry::Transit;
 use super::session_folders::{FolderReader, LoadedFolders};
 use super::session_setup::SessionSetup;
-use super::{Agent, LoadedPolicy, client_prompt, managed_session, unless_cancelled};
+use super::{Agent, LoadedPolicy, client_prompt, managed_session, unless_cancelled, usable_catalog};
 use crate::acp::{
     ForkSessionRequest, ForkSessionResponse, LoadSessionRequest, LoadSessionResponse, McpServer, Meta,
     NewSessionRequest, NewSessionResponse, ResumeSessionRequest, ResumeSessionResponse, SessionId,
@@ -156,8 +156,10 @@ impl Agent {
         let stored = self.context.store.open_session(id).await.map_err(|error| self.not_open(id, &error))?;
         let transit = Transit::begin(&self.registry, id)?;
         let setup = async {
-            let folders = self.folders().open_and_load(&stored.cwd, &stored.directories).await?;
-            self.prepare(folders, &[], Arc::clone(&self.context.models)).await
+            let models = Arc::clone(&self.context.models);
+            let load = self.folders().open_and_load(&stored.cwd, &stored.directories, move || models);
+            let (folders, models) = load.await?;
+            self.prepare(folders, &[], models).await
         };
         let setup = setup.await.inspect_err(|_| self.release(id))?;
         let handle = self.start_stored(stored, setup).await?;
@@ -299,10 +301,10 @@ impl Agent {
         directories: &[PathBuf],
         servers: &[McpServer],
     ) -> Result<SessionSetup, AgentError> {
-        let folders = self.folders().open_and_load(cwd, directories);
-        let (folders, models) = tokio::join!(folders, self.model_catalog());
-        let folders = folders?;
-        self.prepare(folders, servers, models?).await
+        let load_models = Arc::clone(&self.host.load_models);
+        let load = self.folders().open_and_load(cwd, directories, move || load_models());
+        let (folders, models) = load.await?;
+        self.prepare(folders, servers, usable_catalog(models)?).await
     }
 
     fn folders(&self) -> FolderReader {

@@ -44,15 +44,19 @@ impl FolderReader {
         reading(SESSION_FOLDER, move || self.load_now(workspace)).await
     }
 
-    /// Does both on one thread, without a hand-over between them.
-    pub(super) async fn open_and_load(
+    /// Does both and then `load_more`, with one hand-over to another thread.
+    pub(super) async fn open_and_load<T: Send + 'static>(
         self,
         cwd: &Path,
         directories: &[PathBuf],
-    ) -> Result<LoadedFolders, AgentError> {
+        load_more: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<(LoadedFolders, T), AgentError> {
         check_absolute(cwd, directories)?;
         let (folder, others) = (cwd.to_owned(), directories.to_vec());
-        let work = move || self.workspace(&folder, &others).map(|workspace| self.load_now(workspace));
+        let work = move || {
+            let workspace = self.workspace(&folder, &others)?;
+            Ok((self.load_now(workspace), load_more()))
+        };
         reading(SESSION_FOLDER, work).await?.map_err(|unusable| unusable_folder(cwd, &unusable))
     }
 

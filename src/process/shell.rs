@@ -175,8 +175,8 @@ impl Shell {
         Some(sandbox)
     }
 
-    /// The sandboxes of a session, whose read-only commands share a folder for builds. Paths that its commands could replace by links are resolved now, those of
-    /// the system when a command needs them: many sessions start none.
+    /// The sandboxes of a session, whose read-only commands share a folder for builds. Paths that its commands could
+    /// replace by links are resolved now, those of the system when a command needs them: many sessions start none.
     pub fn sandboxes(&self, roots: &[PathBuf]) -> (Option<CommandSandbox>, CommandSandbox) {
         let mut paths = SandboxPaths::of(&self.0.user, roots);
         let build = BuildFolder::new(self.processes().scratch());
@@ -204,7 +204,7 @@ impl Shell {
     fn workspace_in(&self, paths: &mut SandboxPaths<'_>) -> CommandSandbox {
         match self.0.sandbox {
             _ if self.brokers_commands() => self.brokered_in(paths),
-            Sandbox::Workspace if self.0.support.broker() && writes_own(paths) => self.brokered_in(paths),
+            Sandbox::Workspace if self.0.support.broker() => self.brokered_if_needed_in(paths),
             Sandbox::Workspace | Sandbox::Broker if self.0.support.workspace() => self.writable_in(paths),
             Sandbox::Workspace | Sandbox::Broker | Sandbox::Off => CommandSandbox::none(),
         }
@@ -221,44 +221,58 @@ impl Shell {
         self.0.sandbox != Sandbox::Off && self.0.support.broker()
     }
 
-    fn brokered_in(&self, paths: &mut SandboxPaths<'_>) -> CommandSandbox {
+    /// With the broker if commands could change Modegate's own files without it: Landlock cannot exclude them.
+    fn brokered_if_needed_in(&self, paths: &mut SandboxPaths<'_>) -> CommandSandbox {
         let (shell, own, roots) = (self.clone(), paths.writable_own(), paths.roots().to_vec());
         CommandSandbox::new(CommandKind::Other, move || {
             let mut paths = SandboxPaths::of_system(&shell.0.user, &roots);
-            let system = paths.writable_system();
-            let others =
-                own.iter().cloned().chain(system).filter(|path| path.is_dir() && !roots.contains(path));
-            let (others, denied) = (outermost(others), shell.denied_reads(&mut paths));
-            let rules = shell.0.denied_changes.clone();
-            let denied_changes = (!rules.is_empty()).then(|| DeniedChanges { rules, folders: roots.clone() });
-            // A folder that the command writes itself can contain a root, and then it could read and write there, too.
-            let is_ruled = denied.is_some() || denied_changes.is_some();
-            let own_files = paths.own_files();
-            let (write, caches): (Vec<_>, Vec<_>) =
-                others.into_iter().partition(|folder| !is_ruled && !contains_any(folder, &own_files));
-            let broker = Brokered {
-                roots: roots.clone(),
-                unrecorded: caches,
-                caches: Vec::new(),
-                protected: shell.0.user.own.clone(),
-                policy: BrokerPolicy::Roots,
-                record: None,
-                locks: shell.0.locks.clone(),
-                hosts: shell.0.host_limit.as_ref().map(AllowedHosts::as_ceiling),
-                egress: Egress::Open,
-                sockets: Vec::new(),
-                denied,
-                denied_changes,
-            };
-            Confinement::Brokered { write, broker }
+            if writes_own(&own, &mut paths) {
+                shell.brokered(&own, &mut paths)
+            } else {
+                writable(&own, &mut paths)
+            }
         })
     }
 
-    fn writable_in(&self, paths: &mut SandboxPaths<'_>) -> CommandSandbox {
-        let (shell, writable) = (self.clone(), paths.writable_own());
+    fn brokered_in(&self, paths: &mut SandboxPaths<'_>) -> CommandSandbox {
+        let (shell, own, roots) = (self.clone(), paths.writable_own(), paths.roots().to_vec());
         CommandSandbox::new(CommandKind::Other, move || {
-            let system = SandboxPaths::of_system(&shell.0.user, &[]).writable_system();
-            Confinement::Workspace { write: outermost(writable.iter().cloned().chain(system)) }
+            shell.brokered(&own, &mut SandboxPaths::of_system(&shell.0.user, &roots))
+        })
+    }
+
+    fn brokered(&self, own: &[PathBuf], paths: &mut SandboxPaths<'_>) -> Confinement {
+        let (system, roots) = (paths.writable_system(), paths.roots().to_vec());
+        let others = own.iter().cloned().chain(system).filter(|path| path.is_dir() && !roots.contains(path));
+        let (others, denied) = (outermost(others), self.denied_reads(paths));
+        let rules = self.0.denied_changes.clone();
+        let denied_changes = (!rules.is_empty()).then(|| DeniedChanges { rules, folders: roots.clone() });
+        // A folder that the command writes itself can contain a root, and then it could read and write there, too.
+        let is_ruled = denied.is_some() || denied_changes.is_some();
+        let own_files = paths.own_files();
+        let (write, caches): (Vec<_>, Vec<_>) =
+            others.into_iter().partition(|folder| !is_ruled && !contains_any(folder, &own_files));
+        let broker = Brokered {
+            roots,
+            unrecorded: caches,
+            caches: Vec::new(),
+            protected: self.0.user.own.clone(),
+            policy: BrokerPolicy::Roots,
+            record: None,
+            locks: self.0.locks.clone(),
+            hosts: self.0.host_limit.as_ref().map(AllowedHosts::as_ceiling),
+            egress: Egress::Open,
+            sockets: Vec::new(),
+            denied,
+            denied_changes,
+        };
+        Confinement::Brokered { write, broker }
+    }
+
+    fn writable_in(&self, paths: &mut SandboxPaths<'_>) -> CommandSandbox {
+        let (shell, own) = (self.clone(), paths.writable_own());
+        CommandSandbox::new(CommandKind::Other, move || {
+            writable(&own, &mut SandboxPaths::of_system(&shell.0.user, &[]))
         })
     }
 
@@ -434,10 +448,14 @@ impl Shell {
     }
 }
 
-/// Returns true if commands could change Modegate's own files. Landlock cannot exclude them, so the broker does.
-fn writes_own(paths: &mut SandboxPaths<'_>) -> bool {
+fn writable(own: &[PathBuf], paths: &mut SandboxPaths<'_>) -> Confinement {
+    Confinement::Workspace { write: outermost(own.iter().cloned().chain(paths.writable_system())) }
+}
+
+/// Returns true if commands could change Modegate's own files.
+fn writes_own(writable_own: &[PathBuf], paths: &mut SandboxPaths<'_>) -> bool {
     let (own_files, system) = (paths.own_files(), paths.writable_system());
-    paths.writable_own().iter().chain(&system).any(|place| contains_any(place, &own_files))
+    writable_own.iter().chain(&system).any(|place| contains_any(place, &own_files))
 }
 
 fn contains_any(folder: &Path, files: &[PathBuf]) -> bool {
