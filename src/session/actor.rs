@@ -308,7 +308,8 @@ impl Actor {
                 let outcome = self.change_mode(&mode, source).await;
                 let outcome = outcome.map(|effect| {
                     let head = effect.is_some().then(|| self.decider.log.unacked_head()).flatten();
-                    (effect, self.options(), head)
+                    let options = (source == ModeSource::ConfigOption).then(|| self.options());
+                    (effect, options.unwrap_or_default(), head)
                 });
                 // The receiver may be gone, here and below.
                 let _ = reply.send(outcome);

@@ -150,7 +150,8 @@ pub enum DiffKind {
     Deleted,
 }
 
-/// Effect (`None` if the mode was active already), options, and the chain's head if new to the client.
+/// Effect (`None` if the mode was active already), the options if the mode was set as one of them, and the chain's
+/// head if new to the client.
 pub(super) type ModeOutcome =
     Result<(Option<ModeEffect>, Vec<SessionConfigOption>, Option<Head>), AgentError>;
 
