@@ -70,10 +70,14 @@ fn begin(
         return Ok(Err(OpenSessionError::Below(parent)));
     }
     transaction.execute(
-        "INSERT INTO sessions (id, cwd, mode, title, created_at, updated_at, system_prompt, owner, directories, \
-         model, effort, forked_from, agent, state) SELECT ?2, cwd, ?5, title, ?3, ?3, system_prompt, ?4, directories, \
+        "INSERT INTO sessions (id, cwd, mode, title, created_at, updated_at, owner, directories, \
+         model, effort, forked_from, agent, state) SELECT ?2, cwd, ?5, title, ?3, ?3, ?4, directories, \
          model, effort, id, agent, 'copying' FROM sessions WHERE id = ?1",
         params![&*id.0, &*new.0, at, owner.id, original.mode],
+    )?;
+    transaction.execute(
+        "INSERT INTO system_prompts (session_id, text) SELECT ?1, ?2 WHERE ?2 IS NOT NULL",
+        params![&*new.0, original.system],
     )?;
     transaction.execute(
         "INSERT INTO grants (session_id, mode, allows, kind, tool, value, turn, at) \

@@ -1,5 +1,6 @@
 //! Writes rows to the database.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use rusqlite::{Connection, params};
@@ -83,7 +84,7 @@ pub(super) fn insert(connection: &Connection, row: &Row, owner: &StoreOwner) -> 
         Row::Text { hash, text } => insert_text(connection, hash, text),
         Row::SystemPrompt { session, text } => execute(
             connection,
-            "UPDATE sessions SET system_prompt = ?2 WHERE id = ?1",
+            "INSERT OR REPLACE INTO system_prompts (session_id, text) VALUES (?1, ?2)",
             params![&*session.0, &**text],
         ),
         Row::Event { session, seq, turn, event, at } => {
@@ -147,16 +148,56 @@ impl<'a> SessionRowUpdates<'a> {
         update
     }
 
-    pub(super) fn write(self, connection: &Connection) -> rusqlite::Result<()> {
-        self.0.into_iter().try_for_each(|SessionRowUpdate { session, at, title, mode, has_events }| {
-            execute(
-                connection,
-                "UPDATE sessions SET updated_at = ?2, title = coalesce(?3, title), mode = coalesce(?4, mode), \
-                 state = iif(?5, nullif(state, 'empty'), state) \
-                 WHERE id = ?1 AND (updated_at <> ?2 OR state IS NOT NULL OR ?3 IS NOT NULL OR ?4 IS NOT NULL)",
-                params![&*session.0, at, title, mode.map(|mode| &*mode.0), has_events],
-            )
+    pub(super) fn write(self, connection: &Connection, times: &mut ListTimes) -> rusqlite::Result<()> {
+        for update in self.0 {
+            times.times.insert(update.session.clone(), update.at);
+            update.write(connection)?;
+        }
+        if times.are_delayed { Ok(()) } else { times.write(connection) }
+    }
+}
+
+impl SessionRowUpdate<'_> {
+    /// SQLite also writes the indexes of each column that a statement names.
+    fn write(self, connection: &Connection) -> rusqlite::Result<()> {
+        let Self { session, at: _, title, mode, has_events } = self;
+        let id = &*session.0;
+        if let Some(title) = title {
+            execute(connection, "UPDATE sessions SET title = ?2 WHERE id = ?1", params![id, title])?;
+        }
+        if let Some(mode) = mode {
+            execute(connection, "UPDATE sessions SET mode = ?2 WHERE id = ?1", params![id, &*mode.0])?;
+        }
+        if has_events {
+            execute(connection, "UPDATE sessions SET state = NULL WHERE id = ?1 AND state = 'empty'", [id])?;
+        }
+        Ok(())
+    }
+}
+
+/// Times of the last events of sessions, which the lists do not have yet. Each costs a page of each list.
+#[derive(Debug, Default)]
+pub(super) struct ListTimes {
+    times: HashMap<SessionId, i64>,
+    /// True if a later transaction writes them.
+    pub are_delayed: bool,
+}
+
+impl ListTimes {
+    pub(super) fn is_empty(&self) -> bool {
+        self.times.is_empty()
+    }
+
+    /// Call [`Self::clear`] after the commit.
+    pub(super) fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
+        self.times.iter().try_for_each(|(session, at)| {
+            let sql = "UPDATE sessions SET updated_at = ?2 WHERE id = ?1 AND updated_at <> ?2";
+            execute(connection, sql, params![&*session.0, at])
         })
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.times.clear();
     }
 }
 

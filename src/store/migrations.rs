@@ -30,7 +30,7 @@ pub(super) const SCHEMA: &str = include_str!("schema.sql");
 
 /// Migrations in order, for files of earlier versions. Never edit a released one; add another, and the
 /// same change to `schema.sql`.
-pub(super) const MIGRATIONS: [&str; 13] = [
+pub(super) const MIGRATIONS: [&str; 14] = [
     "
     CREATE TABLE sessions (
         id TEXT PRIMARY KEY,
@@ -233,6 +233,13 @@ pub(super) const MIGRATIONS: [&str; 13] = [
     );
     CREATE INDEX outbox_spans_by_session ON outbox_spans (session_id, id);
     CREATE INDEX outbox_spans_open ON outbox_spans (open_span) WHERE open_span IS NOT NULL;
+",
+    // Prompts in `sessions` stay there: an earlier version may be running, and it reads and writes them.
+    "
+    CREATE TABLE system_prompts (
+        session_id TEXT PRIMARY KEY REFERENCES sessions(id) ON DELETE CASCADE,
+        text TEXT NOT NULL
+    ) WITHOUT ROWID;
 ",
 ];
 

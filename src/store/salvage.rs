@@ -17,7 +17,7 @@ use crate::platform::files::create_private_folders;
 
 /// Each table, with the columns in whose order it is read. Sessions come first, because rows of others belong to
 /// them.
-const TABLES: [(&str, &str); 17] = [
+const TABLES: [(&str, &str); 18] = [
     ("sessions", "rowid"),
     ("events", "session_id, seq"),
     ("chain", "session_id, number"),
@@ -35,6 +35,7 @@ const TABLES: [(&str, &str); 17] = [
     ("memories", "number"),
     ("spent_days", "day"),
     ("spent_sessions", "session_id"),
+    ("system_prompts", "session_id"),
 ];
 
 /// Tables that are read session by session where their order is interrupted.

@@ -2,7 +2,8 @@
 -- migrations added them.
 
 -- `state` is null for a session in lists, else `empty` (no event yet), `copying` or `deleting`. Each list has an
--- index in its order, so that a page costs the same however many sessions there are.
+-- index in its order, so that a page costs the same however many sessions there are. `system_prompt` is set in
+-- sessions of earlier versions; `system_prompts` has later ones, because each change of a row writes all of it.
 CREATE TABLE sessions (
     id TEXT PRIMARY KEY,
     cwd TEXT NOT NULL,
@@ -191,3 +192,8 @@ CREATE VIEW usage AS
         json_extract(body, '$.cache_read') AS cache_read, json_extract(body, '$.cache_write') AS cache_write,
         json_extract(body, '$.output') AS output, at
     FROM events WHERE kind = 'usage';
+
+CREATE TABLE system_prompts (
+    session_id TEXT PRIMARY KEY REFERENCES sessions(id) ON DELETE CASCADE,
+    text TEXT NOT NULL
+) WITHOUT ROWID;

@@ -22,6 +22,7 @@ pub struct StoredSession {
     pub title: Option<String>,
     pub created_at: i64,
     pub updated_at: i64,
+    /// The system prompt. `None` in lists.
     pub system: Option<String>,
     /// Model and effort, if the user chose them.
     pub chosen: Option<(String, String)>,
@@ -93,7 +94,7 @@ pub enum OpenSessionError {
 // databases.
 const COLUMNS: &str = "id, cwd, directories, \
     coalesce((SELECT to_mode FROM mode_changes WHERE session_id = sessions.id ORDER BY mode_changes.id DESC LIMIT 1), mode), \
-    title, created_at, updated_at, system_prompt, model, effort, owner, \
+    title, created_at, updated_at, model, effort, owner, \
     (SELECT coalesce(max(seq) + 1, 0) FROM events WHERE session_id = sessions.id), \
     coalesce((SELECT turn FROM events WHERE session_id = sessions.id ORDER BY seq DESC LIMIT 1), 0), \
     (SELECT max(number) FROM chain WHERE session_id = sessions.id), chained, forked_from, parent, agent, \
@@ -292,7 +293,13 @@ pub(super) fn find(
 ) -> rusqlite::Result<Option<StoredSession>> {
     let mut statement =
         connection.prepare_cached(&format!("SELECT {COLUMNS} FROM sessions WHERE id = ?1 AND {VISIBLE}"))?;
-    statement.query_row(params![&*id.0], |row| read(row, connection, owner)).optional()
+    let found = statement.query_row(params![&*id.0], |row| read(row, connection, owner)).optional()?;
+    found.map(|session| Ok(StoredSession { system: system_prompt(connection, id)?, ..session })).transpose()
+}
+
+fn system_prompt(connection: &Connection, id: &SessionId) -> rusqlite::Result<Option<String>> {
+    let sql = "SELECT coalesce(text, system_prompt) FROM sessions LEFT JOIN system_prompts ON session_id = id WHERE id = ?1";
+    connection.prepare_cached(sql)?.query_row(params![&*id.0], |row| row.get(0))
 }
 
 fn read(
@@ -302,9 +309,9 @@ fn read(
 ) -> rusqlite::Result<StoredSession> {
     let id = SessionId::new(row.get::<_, String>(0)?);
     let directories: Option<String> = row.get(2)?;
-    let (model, effort): (Option<String>, Option<String>) = (row.get(8)?, row.get(9)?);
-    let owned_by: Option<String> = row.get(10)?;
-    let length: Option<i64> = row.get(13)?;
+    let (model, effort): (Option<String>, Option<String>) = (row.get(7)?, row.get(8)?);
+    let owned_by: Option<String> = row.get(9)?;
+    let length: Option<i64> = row.get(12)?;
     let head = match length {
         None => Head::start(&id.0),
         Some(length) => {
@@ -322,17 +329,17 @@ fn read(
         title: row.get(4)?,
         created_at: row.get(5)?,
         updated_at: row.get(6)?,
-        system: row.get(7)?,
+        system: None,
         chosen: model.zip(effort),
-        events: row.get::<_, i64>(11)?.cast_unsigned(),
-        turns: row.get::<_, i64>(12)?.cast_unsigned(),
+        events: row.get::<_, i64>(10)?.cast_unsigned(),
+        turns: row.get::<_, i64>(11)?.cast_unsigned(),
         head,
-        is_chained: row.get(14)?,
-        forked_from: row.get(15)?,
-        parent: row.get::<_, Option<String>>(16)?.map(SessionId::new),
-        agent: row.get(17)?,
-        external_session: row.get(18)?,
-        external_mode: row.get(19)?,
+        is_chained: row.get(13)?,
+        forked_from: row.get(14)?,
+        parent: row.get::<_, Option<String>>(15)?.map(SessionId::new),
+        agent: row.get(16)?,
+        external_session: row.get(17)?,
+        external_mode: row.get(18)?,
         is_open_elsewhere: owned_by.is_some_and(|owned_by| owner.is_other(&owned_by)),
         id,
     })

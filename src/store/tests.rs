@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rusqlite::Connection;
 use tokio_util::sync::CancellationToken;
 
+use super::insert::ListTimes;
 use super::memories::StoredMemories;
 use super::sessions::OpenSessionError;
 use super::*;
@@ -206,6 +207,86 @@ async fn events_of_one_transaction_update_their_sessions() {
         (id.to_owned(), title.map(str::to_owned), at, state.map(str::to_owned))
     });
     assert_eq!(rows, expected);
+}
+
+#[tokio::test]
+async fn mode_change_moves_its_session_in_the_lists() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    let store = Store::open(StoreLocation::File(path.clone()), Sync::Normal).unwrap();
+    store.post_all(vec![session("a"), text("a", 0, "one"), session("b"), text("b", 0, "two")]);
+    store.flush().await.unwrap();
+    let listed = async || {
+        let all = store.sessions(listings()[0].clone()).await.unwrap();
+        all.iter().map(|session| (session.id.to_string(), session.updated_at)).collect::<Vec<_>>()
+    };
+    assert_eq!(listed().await, [("b".into(), 2), ("a".into(), 2)]);
+    store.record_mode_change(Vec::new(), change("a", 1, "plan")).await.unwrap();
+    assert_eq!(listed().await, [("a".into(), 3), ("b".into(), 2)]);
+    store.record_mode_change(Vec::new(), change("b", 1, "plan")).await.unwrap();
+    drop(store);
+    let stored = || -> i64 {
+        let sql = "SELECT updated_at FROM sessions WHERE id = 'b'";
+        Connection::open(&path).unwrap().query_row(sql, [], |row| row.get(0)).unwrap()
+    };
+    let started = std::time::Instant::now();
+    while stored() != 3 {
+        assert!(started.elapsed() < std::time::Duration::from_secs(20), "the end of the store writes it");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn delayed_times_are_written_by_the_next_transaction() {
+    let connection = migrations::open_memory().unwrap();
+    let owner = StoreOwner::alone();
+    let commit = |mut rows: Vec<Row>, changes: &[&ModeChange], times: &mut ListTimes| {
+        let outcomes = transaction::commit(&connection, &owner, &mut rows, 9, changes, times).unwrap();
+        assert!(outcomes.iter().all(Result::is_ok));
+    };
+    let stored = |id: &str| -> i64 {
+        let sql = "SELECT updated_at FROM sessions WHERE id = ?1";
+        connection.query_row(sql, [id], |row| row.get(0)).unwrap()
+    };
+    let mut times = ListTimes::default();
+    commit(vec![session("a"), session("b"), session("c")], &[], &mut times);
+    times.are_delayed = true;
+    commit(vec![text("a", 0, "one")], &[&change("b", 1, "plan")], &mut times);
+    assert_eq!((stored("a"), stored("b")), (1, 1));
+    times.are_delayed = false;
+    commit(vec![text("c", 0, "two")], &[], &mut times);
+    assert_eq!((stored("a"), stored("b"), stored("c"), times.is_empty()), (2, 3, 2, true));
+    times.are_delayed = true;
+    commit(Vec::new(), &[&ModeChange { at: 4, ..change("b", 2, "code") }], &mut times);
+    times.are_delayed = false;
+    commit(Vec::new(), &[], &mut times);
+    assert_eq!((stored("b"), times.is_empty()), (4, true), "also without rows");
+}
+
+#[tokio::test]
+async fn system_prompts_are_stored_once_and_those_of_earlier_versions_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    let store = Store::open(StoreLocation::File(path.clone()), Sync::Normal).unwrap();
+    let [old, new, copy, plain] = ["old", "new", "copy", "plain"].map(SessionId::new);
+    store.post_all(vec![session("old"), session("new"), session("plain")]);
+    store.post(Row::SystemPrompt { session: new.clone(), text: "of this version".into() });
+    store.flush().await.unwrap();
+    let earlier = "UPDATE sessions SET system_prompt = 'of an earlier version' WHERE id = 'old'";
+    Connection::open(&path).unwrap().execute(earlier, []).unwrap();
+    let prompt = async |id: &SessionId| store.session(id).await.unwrap().unwrap().system;
+    assert_eq!(prompt(&old).await.as_deref(), Some("of an earlier version"));
+    assert_eq!(prompt(&new).await.as_deref(), Some("of this version"));
+    assert_eq!(prompt(&plain).await, None);
+    for id in [&old, &new] {
+        let forked = store.fork_session(id, &copy, 9).await.unwrap();
+        assert_eq!(forked.system, prompt(id).await, "{id}");
+        store.delete_session(&copy).await.unwrap();
+    }
+    assert_eq!(store.fork_session(&plain, &copy, 9).await.unwrap().system, None);
+    store.post(Row::SystemPrompt { session: old.clone(), text: "later".into() });
+    assert_eq!(prompt(&old).await.as_deref(), Some("later"));
+    assert_eq!(count(&path, "system_prompts"), 2, "those of deleted copies are gone");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, ErrorCode};
 
-use super::insert::{self, SessionRowUpdates};
+use super::insert::{self, ListTimes, SessionRowUpdates};
 use super::owner::StoreOwner;
 use super::{ModeChange, Row, sql};
 
@@ -18,15 +18,18 @@ pub(super) fn commit(
     rows: &mut Vec<Row>,
     limit: usize,
     changes: &[&ModeChange],
+    times: &mut ListTimes,
 ) -> rusqlite::Result<Vec<ChangeOutcome>> {
     while rows.len() > limit {
-        in_transaction(connection, || insert_all(&rows[..limit], connection, owner)?.write(connection))?;
+        in_transaction(connection, || {
+            insert_all(&rows[..limit], connection, owner)?.write(connection, times)
+        })?;
         rows.drain(..limit);
     }
     let outcomes = match changes {
-        [] if rows.is_empty() => Vec::new(),
+        [] if rows.is_empty() && times.is_empty() => Vec::new(),
         [] => {
-            in_transaction(connection, || insert_all(rows, connection, owner)?.write(connection))?;
+            in_transaction(connection, || insert_all(rows, connection, owner)?.write(connection, times))?;
             Vec::new()
         }
         [change] => {
@@ -35,11 +38,11 @@ pub(super) fn commit(
                 let mut updates = insert_all(rows, connection, owner)?;
                 insert::insert_mode_change(connection, change)?;
                 updates.add_mode_change(change);
-                updates.write(connection)
+                updates.write(connection, times)
             });
             let recorded = unless_violated(outcome)?;
             if recorded.is_err() {
-                commit(connection, owner, rows, limit, &[])?;
+                commit(connection, owner, rows, limit, &[], times)?;
             }
             vec![recorded]
         }
@@ -53,11 +56,14 @@ pub(super) fn commit(
                 }
                 outcomes.push(recorded);
             }
-            updates.write(connection)?;
+            updates.write(connection, times)?;
             Ok(outcomes)
         })?,
     };
     rows.clear();
+    if !times.are_delayed {
+        times.clear();
+    }
     Ok(outcomes)
 }
 

@@ -15,6 +15,7 @@ use rusqlite::hooks::Wal;
 use tokio::sync::oneshot;
 
 use super::files::IdentifiedFile;
+use super::insert::ListTimes;
 use super::owner::StoreOwner;
 use super::reader::QueryThread;
 use super::retained::forget_oldest;
@@ -178,6 +179,8 @@ pub(super) struct StoreWriter {
     has_failed: bool,
     /// Duration of the last commit.
     last: Duration,
+    /// Left by commits on callers' threads.
+    times: ListTimes,
 }
 
 impl StoreWriter {
@@ -190,6 +193,7 @@ impl StoreWriter {
             retained: Vec::new(),
             has_failed: false,
             last: Duration::ZERO,
+            times: ListTimes::default(),
         }
     }
 
@@ -222,7 +226,9 @@ impl StoreWriter {
             return false;
         }
         self.fill_batch();
+        self.times.are_delayed = true;
         self.process();
+        self.times.are_delayed = false;
         true
     }
 
@@ -232,7 +238,7 @@ impl StoreWriter {
         let started = Instant::now();
         let database = self.database.as_mut();
         let outcome = match &database {
-            Some(database) => commit(database, &mut self.retained, limit, &changes),
+            Some(database) => commit(database, &mut self.retained, limit, &changes, &mut self.times),
             None => Err(StoreError("it could not be opened".into())),
         };
         self.last = started.elapsed();
@@ -305,6 +311,9 @@ pub(super) fn write(writer: &Mutex<StoreWriter>, open: impl FnOnce() -> Option<D
             writer.receive();
         }
         if !is_open {
+            if !writer.times.is_empty() {
+                writer.process();
+            }
             return;
         }
         drop(writer);
@@ -335,8 +344,9 @@ fn commit(
     rows: &mut Vec<Row>,
     limit: usize,
     changes: &[(Box<ModeChange>, Done)],
+    times: &mut ListTimes,
 ) -> Result<Vec<ChangeOutcome>, StoreError> {
-    if rows.is_empty() && changes.is_empty() {
+    if rows.is_empty() && changes.is_empty() && times.is_empty() {
         return Ok(Vec::new());
     }
     // A caller that has begun the transaction has looked.
@@ -345,7 +355,7 @@ fn commit(
         return Err(StoreError(FILE_GONE.into()));
     }
     let changes: Vec<&ModeChange> = changes.iter().map(|(change, _)| &**change).collect();
-    Ok(transaction::commit(&database.connection, &database.owner, rows, limit, &changes)?)
+    Ok(transaction::commit(&database.connection, &database.owner, rows, limit, &changes, times)?)
 }
 
 type Done = oneshot::Sender<Result<(), StoreError>>;

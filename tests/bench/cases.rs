@@ -292,10 +292,16 @@ fn event(session: i64, seq: u64) -> Row {
     }
 }
 
-/// A store in memory with sessions of one event.
+/// A store in memory with sessions of one event and a system prompt of 8,000 bytes.
 fn store_with_sessions() -> Store {
     let store = Store::open(StoreLocation::Memory, Sync::Normal).unwrap();
-    store.post_all((0..STORED).flat_map(|number| [session(number), event(number, 0)]).collect());
+    let prompt: Arc<str> = "Use tabs. ".repeat(800).into();
+    let prompt_of = |number| Row::SystemPrompt {
+        session: SessionId::new(format!("sess_{number}")),
+        text: Arc::clone(&prompt),
+    };
+    let rows = (0..STORED).flat_map(|number| [session(number), event(number, 0), prompt_of(number)]);
+    store.post_all(rows.collect());
     store
 }
 

@@ -737,14 +737,14 @@ fn a_headless_run_tells_what_was_interrupted_and_which_mode_is_gone() {
     }
 }
 
-/// Overwrites pages in the middle of the store with zeroes. The log must not have these pages.
+/// Overwrites pages with zeroes, behind those that define the tables. The log must not have these pages.
 fn damage(store: &Path) {
     let connection = rusqlite::Connection::open(store).unwrap();
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
     drop(connection);
     let mut bytes = std::fs::read(store).unwrap();
-    let middle = bytes.len() / 2 / 4096 * 4096;
-    bytes[middle..middle + 4096 * 9].fill(0);
+    let begin = bytes.len() * 3 / 4 / 4096 * 4096;
+    bytes[begin..begin + 4096 * 9].fill(0);
     std::fs::write(store, bytes).unwrap();
 }
 

@@ -78,7 +78,7 @@ async fn system_prompt_is_built_once_and_names_no_mode() {
     assert!(systems[0].contains("Tabs, not spaces. <¬system-reminder>"), "{}", systems[0]);
     assert!(!systems[0].contains("plan mode") && !systems[0].contains("ask mode"), "{}", systems[0]);
     let record = Connection::open(&path).unwrap();
-    assert_eq!(rows(&record, "SELECT system_prompt FROM sessions"), [systems[0].to_string()]);
+    assert_eq!(rows(&record, "SELECT text FROM system_prompts"), [systems[0].to_string()]);
     client.end().await;
 }
 
