@@ -334,4 +334,6 @@ fn change_modes(iterations: u64) {
         };
         runtime.block_on(store.record_mode_change(Vec::new(), change)).unwrap();
     }
+    // Also the times that those commits have left.
+    runtime.block_on(store.flush()).unwrap();
 }
