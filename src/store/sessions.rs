@@ -298,7 +298,8 @@ pub(super) fn find(
 }
 
 fn system_prompt(connection: &Connection, id: &SessionId) -> rusqlite::Result<Option<String>> {
-    let sql = "SELECT coalesce(text, system_prompt) FROM sessions LEFT JOIN system_prompts ON session_id = id WHERE id = ?1";
+    let sql = "SELECT coalesce(text, system_prompt) FROM sessions LEFT JOIN system_prompts ON session_id = id \
+        WHERE id = ?1";
     connection.prepare_cached(sql)?.query_row(params![&*id.0], |row| row.get(0))
 }
 
