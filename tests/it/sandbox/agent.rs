@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::sandbox::commands::{CONCURRENT_CASES, EscapeCase, cases, finish, free};
 use crate::sandbox::controls::{Control, controls};
-use crate::sandbox::fixture::SandboxFixture;
+use crate::sandbox::fixture::{FixturePool, SandboxFixture};
 use crate::support::requirements::require_sandbox;
 use crate::support::shell;
 
@@ -27,6 +27,11 @@ fn forbidden_effects(fixture: &mut SandboxFixture, text: &str) -> Vec<String> {
     forbidden(&fixture.effects(text), fixture.dir().path())
 }
 
+/// So that the sandbox does not make it, which would be an effect.
+pub(crate) fn make_state_folder(fixture: &SandboxFixture) {
+    std::fs::create_dir(fixture.home().join(".state")).unwrap();
+}
+
 fn forbidden(effects: &[String], folder: &Path) -> Vec<String> {
     let home = format!("changed {}", folder.join("home").display());
     let state = format!("{home}/.state");
@@ -39,19 +44,21 @@ fn forbidden(effects: &[String], folder: &Path) -> Vec<String> {
 async fn agent_sandbox_blocks_every_escape_case() {
     require_sandbox();
     let (cases, _) = cases(include_str!("../../escape/cases.txt"));
-    let run = |case: EscapeCase| async move {
-        let mut fixture = SandboxFixture::new();
+    let pool = FixturePool::new(make_state_folder);
+    let run = async |case: EscapeCase| {
+        let mut fixture = pool.take();
         let (text, _) = sandboxed(&fixture, &case.line).await;
         let effects = forbidden_effects(&mut fixture, &text);
-        (fixture.dir(), case.name, effects, text)
+        pool.put_back(fixture);
+        (case.name, effects, text)
     };
     let controls = controls().await;
     let results: Vec<_> =
         futures_util::stream::iter(cases).map(run).buffer_unordered(CONCURRENT_CASES).collect().await;
     let failed: Vec<_> = results
         .iter()
-        .filter(|(_, _, effects, _)| !effects.is_empty())
-        .map(|(_, name, effects, text)| format!("{name}: {effects:?}: {text}"))
+        .filter(|(_, effects, _)| !effects.is_empty())
+        .map(|(name, effects, text)| format!("{name}: {effects:?}: {text}"))
         .collect();
     let counts = |control: &&Control| !forbidden(&control.effects, &control.folder).is_empty();
     let counting = controls.values().filter(counts).count();

@@ -8,9 +8,10 @@ use modegate::process::Exit;
 use modegate::process::shell::{AgentFolders, AgentNetwork, Sandbox};
 use modegate::sandbox::BrokerPolicy;
 
+use crate::sandbox::agent::make_state_folder;
 use crate::sandbox::commands::{CONCURRENT_CASES, EscapeCase, cases, finish};
 use crate::sandbox::controls::{Control, controls};
-use crate::sandbox::fixture::SandboxFixture;
+use crate::sandbox::fixture::{FixturePool, SandboxFixture};
 use crate::support::requirements::require_sandbox;
 use crate::support::shell;
 
@@ -60,24 +61,24 @@ fn forbidden(effects: &[String], folder: &Path, policy: BrokerPolicy) -> Vec<Str
 async fn brokered_agent_never_escapes() {
     require_sandbox();
     let (cases, _) = cases(include_str!("../../escape/cases.txt"));
-    let run = |case: EscapeCase| async move {
-        let mut dirs = Vec::new();
+    let pool = FixturePool::new(make_state_folder);
+    let run = async |case: EscapeCase| {
         let mut escapes = Vec::new();
         for policy in [BrokerPolicy::Nothing, BrokerPolicy::Ask, BrokerPolicy::Roots] {
-            let mut fixture = SandboxFixture::new();
+            let mut fixture = pool.take();
             let (text, _) = brokered(&fixture, &case.line, policy).await;
             let effects = forbidden_effects(&mut fixture, &text, policy);
             if !effects.is_empty() {
                 escapes.push(format!("{} ({policy:?}): {effects:?}: {text}", case.name));
             }
-            dirs.push(fixture.dir());
+            pool.put_back(fixture);
         }
-        (dirs, escapes)
+        escapes
     };
     let controls = controls().await;
     let results: Vec<_> =
         futures_util::stream::iter(cases).map(run).buffer_unordered(CONCURRENT_CASES).collect().await;
-    let escapes: Vec<_> = results.iter().flat_map(|(_, escapes)| escapes.clone()).collect();
+    let escapes = results.concat();
     let counts =
         |control: &&Control| !forbidden(&control.effects, &control.folder, BrokerPolicy::Nothing).is_empty();
     let counting = controls.values().filter(counts).count();

@@ -12,7 +12,7 @@ use modegate::sandbox::Confinement;
 
 use crate::sandbox::command_events::CommandEvents;
 use crate::sandbox::controls::controls;
-use crate::sandbox::fixture::{SECRET, SandboxFixture};
+use crate::sandbox::fixture::{FixturePool, SECRET, SandboxFixture};
 use crate::support::requirements::require_sandbox;
 use crate::support::shell;
 use crate::support::waiting::until;
@@ -108,11 +108,13 @@ pub(crate) async fn free(fixture: &SandboxFixture, line: &str) -> String {
 async fn read_only_sandbox_blocks_every_escape_case() {
     require_sandbox();
     let (cases, missing) = cases(include_str!("../../escape/cases.txt"));
-    let run = |case: EscapeCase| async move {
-        let mut fixture = SandboxFixture::new();
+    let pool = FixturePool::new(|_| ());
+    let run = async |case: EscapeCase| {
+        let mut fixture = pool.take();
         let (text, _) = sandboxed(&fixture, &case.line).await;
-        // The folders are removed at the end, because some file systems create files slowly during removals.
-        (fixture.dir(), case, fixture.effects(&text), text)
+        let effects = fixture.effects(&text);
+        pool.put_back(fixture);
+        (case, effects, text)
     };
     let controls = controls().await;
     let results: Vec<_> =
@@ -120,7 +122,7 @@ async fn read_only_sandbox_blocks_every_escape_case() {
     let mut escaped = Vec::new();
     let mut idle = Vec::new();
     let mut counting = 0;
-    for (_, case, effects, text) in &results {
+    for (case, effects, text) in &results {
         if !effects.is_empty() {
             escaped.push(format!("{}: {effects:?}: {text}", case.name));
         }
@@ -146,10 +148,12 @@ async fn useful_commands_work_in_the_read_only_sandbox() {
     let (cases, missing) = cases(include_str!("../../escape/useful.txt"));
     let mut failed = Vec::new();
     let number = cases.len();
+    let pool = FixturePool::new(|_| ());
     for case in cases {
-        let mut fixture = SandboxFixture::new();
+        let mut fixture = pool.take();
         let (text, exit) = sandboxed(&fixture, &case.line).await;
         let effects = fixture.effects(&text);
+        pool.put_back(fixture);
         if !text.contains(&case.name) || exit != Some(Exit::Status(0)) || !effects.is_empty() {
             failed.push(format!("{} {exit:?} {effects:?}: {text}", case.line.trim_end()));
         }

@@ -9,8 +9,9 @@ use futures_util::StreamExt;
 use modegate::process::shell::{AgentFolders, AgentNetwork, CommandSandbox, Sandbox};
 use modegate::sandbox::BrokerPolicy;
 
+use crate::sandbox::agent::make_state_folder;
 use crate::sandbox::commands::{CONCURRENT_CASES, finish, free};
-use crate::sandbox::fixture::{SECRET, SandboxFixture};
+use crate::sandbox::fixture::{FixturePool, SECRET, SandboxFixture};
 use crate::support::requirements::require_sandbox;
 use crate::support::shell;
 
@@ -99,9 +100,8 @@ fn program() -> &'static Path {
     program
 }
 
-/// A fixture with files that the rules of [`sandboxes`] deny.
-fn fixture() -> SandboxFixture {
-    let fixture = SandboxFixture::new();
+/// Adds files that the rules of [`sandbox`] deny.
+fn add_denied_files(fixture: &SandboxFixture) {
     let work = fixture.work();
     std::fs::create_dir_all(work.join("secrets")).unwrap();
     std::fs::create_dir_all(work.join("sub/inner")).unwrap();
@@ -114,28 +114,28 @@ fn fixture() -> SandboxFixture {
     {
         std::os::unix::fs::symlink(target, work.join(link)).unwrap();
     }
-    fixture
+    make_state_folder(fixture);
 }
 
 const PATTERNS: [&str; 2] = ["**/.env", "secrets/**"];
 
-/// Each kind of sandbox that can keep a command from reading files.
-fn sandboxes(fixture: &SandboxFixture, patterns: &[&str]) -> Vec<(&'static str, CommandSandbox)> {
-    let patterns = patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
+/// The kinds of sandboxes that can keep a command from reading files.
+const KINDS: [&str; 5] = ["read-only", "plan", "ask", "code", "shell"];
+
+fn sandbox(kind: &str, fixture: &SandboxFixture) -> CommandSandbox {
+    let patterns = PATTERNS.iter().map(|pattern| (*pattern).to_owned()).collect();
     let shell = shell(&fixture.home(), Sandbox::Workspace).denying_reads(patterns);
     let roots = [fixture.work()];
-    let brokered = |policy| {
-        shell
-            .brokered_agent(AgentFolders::of(&roots, &["~/.state".into()]), policy, None, AgentNetwork::OPEN)
-            .unwrap()
+    let policy = match kind {
+        "read-only" => return shell.read_only(&roots).unwrap(),
+        "shell" => return shell.workspace(&roots),
+        "plan" => BrokerPolicy::Nothing,
+        "ask" => BrokerPolicy::Ask,
+        "code" => BrokerPolicy::Roots,
+        _ => panic!("{kind} is none of {KINDS:?}"),
     };
-    vec![
-        ("read-only", shell.read_only(&roots).unwrap()),
-        ("plan", brokered(BrokerPolicy::Nothing)),
-        ("ask", brokered(BrokerPolicy::Ask)),
-        ("code", brokered(BrokerPolicy::Roots)),
-        ("shell", shell.workspace(&roots)),
-    ]
+    let state = ["~/.state".into()];
+    shell.brokered_agent(AgentFolders::of(&roots, &state), policy, None, AgentNetwork::OPEN).unwrap()
 }
 
 async fn run(fixture: &SandboxFixture, line: &str, sandbox: &CommandSandbox) -> String {
@@ -146,11 +146,13 @@ async fn run(fixture: &SandboxFixture, line: &str, sandbox: &CommandSandbox) -> 
 
 /// Returns true if an attack succeeds without a sandbox. A race runs several times, because it can lose on a
 /// busy machine.
-async fn reads_without_sandbox(line: &str) -> bool {
+async fn reads_without_sandbox(line: &str, pool: &FixturePool) -> bool {
     let tries = if line.contains("race-") { 10 } else { 1 };
     for _ in 0..tries {
-        let fixture = fixture();
+        let mut fixture = pool.take();
         let text = free(&fixture, &line.replace("{reads}", &program().display().to_string())).await;
+        fixture.effects("");
+        pool.put_back(fixture);
         if text.contains(SECRET) {
             return true;
         }
@@ -161,21 +163,19 @@ async fn reads_without_sandbox(line: &str) -> bool {
 #[tokio::test]
 async fn no_attack_reads_a_denied_file() {
     require_sandbox();
-    let names: Vec<_> = sandboxes(&fixture(), &PATTERNS).into_iter().map(|(name, _)| name).collect();
-    let attack = |line: &'static str| {
-        let names = names.clone();
-        async move {
-            let mut read = Vec::new();
-            for (index, name) in names.iter().enumerate() {
-                let fixture = fixture();
-                let (_, sandbox) = sandboxes(&fixture, &PATTERNS).swap_remove(index);
-                let text = run(&fixture, line, &sandbox).await;
-                if text.contains(SECRET) {
-                    read.push(format!("{line} ({name}): {text}"));
-                }
+    let pool = FixturePool::new(add_denied_files);
+    let attack = async |line: &'static str| {
+        let mut read = Vec::new();
+        for kind in KINDS {
+            let mut fixture = pool.take();
+            let text = run(&fixture, line, &sandbox(kind, &fixture)).await;
+            if text.contains(SECRET) {
+                read.push(format!("{line} ({kind}): {text}"));
             }
-            (line, read, reads_without_sandbox(line).await)
+            fixture.effects("");
+            pool.put_back(fixture);
         }
+        (line, read, reads_without_sandbox(line, &pool).await)
     };
     let lines = ATTACKS.iter().chain(UNCONTROLLED).copied();
     let results: Vec<_> =
@@ -239,15 +239,14 @@ const CHANGES: &[&str] = &[
 async fn other_files_can_be_read() {
     require_sandbox();
     let mut failed = Vec::new();
-    for (lines, kinds) in
-        [(ALLOWED, &["read-only", "plan", "ask", "code", "shell"][..]), (CHANGES, &["code", "shell"])]
-    {
+    let pool = FixturePool::new(add_denied_files);
+    for (lines, kinds) in [(ALLOWED, &KINDS[..]), (CHANGES, &["code", "shell"])] {
         for line in lines {
             for kind in kinds {
-                let fixture = fixture();
-                let all = sandboxes(&fixture, &PATTERNS);
-                let (_, sandbox) = all.iter().find(|(name, _)| name == kind).unwrap();
-                let text = run(&fixture, line, sandbox).await;
+                let mut fixture = pool.take();
+                let text = run(&fixture, line, &sandbox(kind, &fixture)).await;
+                fixture.effects("");
+                pool.put_back(fixture);
                 // The read-only sandbox has no `/proc` of its own processes.
                 let is_left_out = *kind == "read-only"
                     && ["/proc/", "/dev/fd", "/dev/stdin", "<(", "helper"]

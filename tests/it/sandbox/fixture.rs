@@ -2,6 +2,7 @@
 //! beside it, sockets that count connections, and a process with a secret. The fixture detects every effect
 //! of a command.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
@@ -138,6 +139,44 @@ pub(crate) struct SandboxFixture {
     sockets: (TcpListener, UdpSocket, UnixListener, UnixListener, UnixListener, UnixDatagram),
     abstract_name: String,
     before: BTreeMap<PathBuf, String>,
+    /// Whether the commands had an effect, if that was asked.
+    had_effect: Option<bool>,
+}
+
+/// The fixtures of a test. A command gets one that no earlier command has changed.
+pub(crate) struct FixturePool {
+    prepare: fn(&SandboxFixture),
+    unchanged: RefCell<Vec<SandboxFixture>>,
+    /// Removed with the pool, because some file systems create files slowly during removals.
+    folders: RefCell<Vec<Rc<tempfile::TempDir>>>,
+}
+
+impl FixturePool {
+    /// `prepare` adds files to a new fixture.
+    pub(crate) fn new(prepare: fn(&SandboxFixture)) -> Self {
+        Self { prepare, unchanged: RefCell::default(), folders: RefCell::default() }
+    }
+
+    pub(crate) fn take(&self) -> SandboxFixture {
+        let unchanged = self.unchanged.borrow_mut().pop();
+        let mut fixture = unchanged.unwrap_or_else(|| {
+            let mut fixture = SandboxFixture::new();
+            (self.prepare)(&fixture);
+            fixture.before = fingerprint(fixture.dir.path());
+            fixture
+        });
+        fixture.had_effect = None;
+        fixture
+    }
+
+    /// Another command gets the fixture if [`SandboxFixture::effects`] was called, and there were none.
+    pub(crate) fn put_back(&self, fixture: SandboxFixture) {
+        if fixture.had_effect == Some(false) {
+            self.unchanged.borrow_mut().push(fixture);
+        } else {
+            self.folders.borrow_mut().push(fixture.dir());
+        }
+    }
 }
 
 impl SandboxFixture {
@@ -174,7 +213,7 @@ impl SandboxFixture {
         sockets.5.set_nonblocking(true).unwrap();
         let before = fingerprint(dir.path());
         let address = address.trim().to_owned();
-        Self { dir, victim, address, mark, sockets, abstract_name: name, before }
+        Self { dir, victim, address, mark, sockets, abstract_name: name, before, had_effect: None }
     }
 
     /// Returns the folder, which exists as long as one of its owners.
@@ -238,6 +277,7 @@ impl SandboxFixture {
         if self.victim.try_wait().unwrap().is_some() || !matches!(state, Some('S' | 'R')) {
             effects.push(format!("the other process is {state:?}"));
         }
+        self.had_effect = Some(!effects.is_empty() || self.had_effect == Some(true));
         effects
     }
 }
