@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::acp::SessionId;
 
+mod local_zone;
+
 /// Cheap to clone; clones share the counters.
 #[derive(Debug, Clone)]
 pub struct Source(SourceKind);
@@ -94,7 +96,7 @@ pub enum DayZone {
 impl DayZone {
     fn time_zone(self) -> jiff::tz::TimeZone {
         match self {
-            Self::Local => jiff::tz::TimeZone::system(),
+            Self::Local => local_zone::local_zone(),
             Self::Utc => jiff::tz::TimeZone::UTC,
         }
     }

@@ -894,7 +894,14 @@ const LIBRARIES: [(&str, &[&str]); 45] = [
     ("toml", &["external_agent/settings_text", "tool/edit/syntax"]),
     (
         "std::env",
-        &["config", "process/plain", "process/shell", "sandbox/macos", "supervisor/command_process"],
+        &[
+            "config",
+            "ids/local_zone",
+            "process/plain",
+            "process/shell",
+            "sandbox/macos",
+            "supervisor/command_process",
+        ],
     ),
     (
         "url",
