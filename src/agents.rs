@@ -190,9 +190,8 @@ impl AgentRegistry {
 
     /// Keeps the agents that `limit` returns. Without any, the built-in agent that only reads remains.
     #[must_use]
-    pub fn limited(&self, limit: impl FnMut(&AgentSpec) -> Option<AgentSpec>) -> Self {
-        let kept: Vec<Arc<AgentSpec>> =
-            self.0.iter().map(AsRef::as_ref).filter_map(limit).map(Arc::new).collect();
+    pub fn limited(&self, limit: impl FnMut(&Arc<AgentSpec>) -> Option<Arc<AgentSpec>>) -> Self {
+        let kept: Vec<Arc<AgentSpec>> = self.0.iter().filter_map(limit).collect();
         if !kept.is_empty() {
             return Self(kept);
         }

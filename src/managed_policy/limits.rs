@@ -223,9 +223,9 @@ impl ManagedLimits {
 
     fn limited_agent(
         &self,
-        agent: &AgentSpec,
+        agent: &Arc<AgentSpec>,
         resolve: &dyn Fn(&str) -> Option<PathBuf>,
-    ) -> Result<AgentSpec, String> {
+    ) -> Result<Arc<AgentSpec>, String> {
         let id = &agent.id;
         if !self.allows_agent(id) {
             return Err(format!("the agent {id} is not available, {BY_POLICY}"));
@@ -234,15 +234,15 @@ impl ManagedLimits {
         if agent.origin != AgentOrigin::BuiltIn && is_replaceable {
             // An id of the list means the built-in agent.
             if let Ok(built_in) = AgentRegistry::default().resolve(id) {
-                return Ok(AgentSpec::clone(built_in));
+                return Ok(Arc::clone(built_in));
             }
             if !self.user_may.define_agents {
                 return Err(format!("users define no agents such as {id}, {BY_POLICY}"));
             }
         }
-        let Some(definition) = &agent.external_agent else { return Ok(agent.clone()) };
+        let Some(definition) = &agent.external_agent else { return Ok(Arc::clone(agent)) };
         let definition = self.limit_external_agent(definition, resolve)?;
-        Ok(AgentSpec { external_agent: Some(Arc::new(definition)), ..agent.clone() })
+        Ok(Arc::new(AgentSpec { external_agent: Some(Arc::new(definition)), ..AgentSpec::clone(agent) }))
     }
 
     /// The error is a sentence.

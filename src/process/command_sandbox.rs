@@ -1,17 +1,21 @@
 //! The sandbox of a command, completed when a command needs it.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock};
 
 use crate::sandbox::{Brokered, Confinement};
 
 #[derive(Clone)]
-pub struct CommandSandbox(Arc<LazyConfinement>);
+pub struct CommandSandbox(Arc<KindAndConfinement>);
 
-struct LazyConfinement {
+struct KindAndConfinement {
     kind: CommandKind,
-    confinement: OnceLock<Confinement>,
-    complete: Box<dyn Fn() -> Confinement + Send + Sync>,
+    confinement: Completion,
+}
+
+enum Completion {
+    Done(Confinement),
+    Lazy(LazyLock<Confinement, Box<dyn FnOnce() -> Confinement + Send + Sync>>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,8 +26,12 @@ pub(super) enum CommandKind {
 }
 
 impl CommandSandbox {
-    pub(super) fn new(kind: CommandKind, complete: impl Fn() -> Confinement + Send + Sync + 'static) -> Self {
-        Self(Arc::new(LazyConfinement { kind, confinement: OnceLock::new(), complete: Box::new(complete) }))
+    pub(super) fn new(
+        kind: CommandKind,
+        complete: impl FnOnce() -> Confinement + Send + Sync + 'static,
+    ) -> Self {
+        let confinement = Completion::Lazy(LazyLock::new(Box::new(complete)));
+        Self(Arc::new(KindAndConfinement { kind, confinement }))
     }
 
     pub(super) fn of(confinement: Confinement) -> Self {
@@ -32,13 +40,12 @@ impl CommandSandbox {
             Confinement::ReadOnly { .. } => CommandKind::ReadOnly,
             _ => CommandKind::Other,
         };
-        let sandbox = Self::new(kind, move || confinement.clone());
-        sandbox.confinement();
-        sandbox
+        Self(Arc::new(KindAndConfinement { kind, confinement: Completion::Done(confinement) }))
     }
 
     pub fn none() -> Self {
-        Self::of(Confinement::Off)
+        static NONE: LazyLock<CommandSandbox> = LazyLock::new(|| CommandSandbox::of(Confinement::Off));
+        NONE.clone()
     }
 
     /// A read-only sandbox in which `folder` is readable too. Other sandboxes read everything.
@@ -90,7 +97,10 @@ impl CommandSandbox {
 
     /// Reads the file system on the first call.
     pub fn confinement(&self) -> &Confinement {
-        self.0.confinement.get_or_init(&self.0.complete)
+        match &self.0.confinement {
+            Completion::Done(confinement) => confinement,
+            Completion::Lazy(confinement) => confinement,
+        }
     }
 
     pub fn is_off(&self) -> bool {

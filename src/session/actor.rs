@@ -92,7 +92,7 @@ pub fn start(
     SessionHandle::new(commands, workspace, client_prompt)
 }
 
-/// Its future lives as long as the session, so those of rare events are boxed, here and in [`Actor::handle`].
+/// Its future lives as long as the session, so those that handle an event are boxed.
 async fn run(mut actor: Box<Actor>, origin: Origin) {
     if let Err(error) = Box::pin(actor.begin(origin)).await {
         tracing::warn!(%error, "cannot restore a session");
@@ -108,7 +108,7 @@ async fn run(mut actor: Box<Actor>, origin: Origin) {
                 return;
             }
             ActorEvent::NoHandle => return Box::pin(actor.close()).await,
-            event => actor.handle(event).await,
+            event => Box::pin(actor.handle(event)).await,
         }
     }
 }
