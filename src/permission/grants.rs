@@ -100,7 +100,7 @@ impl Scope {
 }
 
 /// A grant has no effect in any other mode.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Grants {
     allowed: HashSet<(String, Scope)>,
     rejected: HashSet<(String, Scope)>,

@@ -1,7 +1,7 @@
 //! The sandbox of a command, completed when a command needs it.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use crate::sandbox::{Brokered, Confinement};
 
@@ -15,7 +15,8 @@ struct KindAndConfinement {
 
 enum Completion {
     Done(Confinement),
-    Lazy(LazyLock<Confinement, Box<dyn FnOnce() -> Confinement + Send + Sync>>),
+    /// The function lives as long as the sandbox, because it may own a folder of it.
+    Lazy(OnceLock<Confinement>, Box<dyn Fn() -> Confinement + Send + Sync>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,11 +27,8 @@ pub(super) enum CommandKind {
 }
 
 impl CommandSandbox {
-    pub(super) fn new(
-        kind: CommandKind,
-        complete: impl FnOnce() -> Confinement + Send + Sync + 'static,
-    ) -> Self {
-        let confinement = Completion::Lazy(LazyLock::new(Box::new(complete)));
+    pub(super) fn new(kind: CommandKind, complete: impl Fn() -> Confinement + Send + Sync + 'static) -> Self {
+        let confinement = Completion::Lazy(OnceLock::new(), Box::new(complete));
         Self(Arc::new(KindAndConfinement { kind, confinement }))
     }
 
@@ -99,7 +97,7 @@ impl CommandSandbox {
     pub fn confinement(&self) -> &Confinement {
         match &self.0.confinement {
             Completion::Done(confinement) => confinement,
-            Completion::Lazy(confinement) => confinement,
+            Completion::Lazy(confinement, complete) => confinement.get_or_init(complete),
         }
     }
 

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
+use conditions::{ComposedReminder, Conditions};
+
 use super::context_window::ContextWindow;
 use super::message::{Next, Summary};
 use super::model_selection::Models;
@@ -22,6 +24,7 @@ use crate::session::servers;
 use crate::store::Row;
 use crate::tool::{Tool, ToolSpec};
 
+mod conditions;
 mod room;
 
 /// Inputs of the next model request, apart from the policy and the conversation.
@@ -34,6 +37,10 @@ pub(crate) struct Requests {
     pub(crate) trace: Option<Arc<TraceContext>>,
     encoded: Arc<EncodedHistory>,
     offers: Offers,
+    /// Those of the last request, of which the offers were made.
+    conditions: Option<Box<Conditions>>,
+    /// Composed under the same conditions.
+    composed: Option<ComposedReminder>,
     is_reminded: bool,
     reminder_place: Placement,
     transition: Option<PendingTransition>,
@@ -102,15 +109,20 @@ impl Requests {
         decider.policy.begin_reply();
         let context = Arc::clone(&decider.policy.context);
         let mode = context.modes.resolve(&decider.policy.mode.0).ok();
-        let all = context.tools.all();
-        self.offers.update(&decider.policy, mode, &all, has_background_work);
+        let conditions = Conditions::now(&decider.policy, has_background_work);
+        if self.conditions.as_deref() != Some(&conditions) {
+            self.offers.update(&decider.policy, mode, &conditions);
+            (self.conditions, self.composed) = (Some(Box::new(conditions)), None);
+        } else {
+            debug_assert!(self.offers.are_of(&decider.policy, &conditions), "their inputs are known");
+        }
         let starting = servers::starting(&context.tools);
         if let Some(pending) = &mut self.transition {
             pending.acked = true;
         }
         let notes: Vec<&str> = starting.as_deref().into_iter().chain(switches.notes()).collect();
         let is_subagent = decider.policy.ancestry.parent.is_some();
-        let reminder = self.reminder(decider, &notes);
+        let reminder = self.reminder_with(decider, &notes);
         self.log_reminder(reminder.is_some(), decider);
         let position = position(mode);
         let reads_switches = !is_subagent && mode.is_some_and(|mode| mode.in_band_switch != InBand::Off);
@@ -125,44 +137,32 @@ impl Requests {
         Next::Ask { request, reads_switches, is_read_only }
     }
 
-    /// The reminder of a request that is made now.
-    fn reminder(&self, decider: &Decider, notes: &[&str]) -> Option<String> {
-        let context = &decider.policy.context;
-        let mode = context.modes.resolve(&decider.policy.mode.0).ok()?;
-        // An ancestor's mode may be tighter than the session's own.
-        let above = decider.policy.ancestry.tighter_than(mode);
-        let tools: Vec<CallFacts> = context.tools.all().iter().map(|tool| tool.spec().facts()).collect();
-        let modes: Vec<&str> = context.modes.iter().map(|mode| mode.id.as_str()).collect();
-        // An answer that allows must not change the text: the reminder would move, and providers' caches with it.
-        let grants = decider.policy.grants.rejections();
-        let inputs = reminder::Inputs {
-            mode: above.as_deref().unwrap_or(mode),
-            reader: if decider.policy.ancestry.parent.is_some() {
-                ReminderReader::Subagent
-            } else {
-                ReminderReader::Agent
-            },
-            transition: self.transition.as_ref().map(|pending| &pending.transition),
-            is_attended: context.capabilities.answers,
-            notes,
-            ceilings: &decider.policy.ceilings(),
-            grants: &grants,
-            tools: &tools,
-            modes: &modes,
-        };
-        let is_over = self.transition.as_ref().is_some_and(|pending| pending.is_over);
-        let drops_transition = is_over && !reminder::is_standing(&inputs);
-        reminder::compose(&reminder::Inputs {
-            transition: inputs.transition.filter(|_| !drops_transition),
-            ..inputs
-        })
+    /// The reminder of the request that is made now. It is composed again only if something that it depends on has changed.
+    fn reminder_with(&mut self, decider: &Decider, notes: &[&str]) -> Option<String> {
+        let conditions = self.conditions.as_deref()?;
+        let pending = self.transition.as_ref().map(|pending| (&pending.transition, pending.is_over));
+        if !notes.is_empty() {
+            return compose(conditions, pending, decider, notes);
+        }
+        if let Some(composed) = self.composed.as_ref().filter(|composed| composed.is_of(pending)) {
+            debug_assert_eq!(
+                composed.text,
+                compose(conditions, pending, decider, &[]),
+                "its inputs are known"
+            );
+            return composed.text.clone();
+        }
+        let text = compose(conditions, pending, decider, &[]);
+        self.composed = Some(ComposedReminder::new(pending, text.clone()));
+        text
     }
 
     /// Adds the reminder to a request for a summary, which offers the tools of the mode, too.
     pub(crate) fn remind(&self, summary: &mut Summary, decider: &Decider) {
         let mode = decider.policy.context.modes.resolve(&decider.policy.mode.0).ok();
         let messages = std::mem::take(&mut summary.request.messages);
-        let reminder = self.reminder(decider, &[]);
+        let pending = self.transition.as_ref().map(|pending| (&pending.transition, pending.is_over));
+        let reminder = compose(&Conditions::now(&decider.policy, false), pending, decider, &[]);
         summary.request.messages = self.reminder_place.clone().splice(messages, reminder, position(mode));
     }
 
@@ -240,27 +240,60 @@ impl ListPlace {
     }
 }
 
+/// `pending` is the mode change that no request has contained yet, or that a reminder still states if it is over.
+fn compose(
+    conditions: &Conditions,
+    pending: Option<(&Transition, bool)>,
+    decider: &Decider,
+    notes: &[&str],
+) -> Option<String> {
+    let context = &decider.policy.context;
+    let mode = context.modes.resolve(&decider.policy.mode.0).ok()?;
+    let tools: Vec<CallFacts> = conditions.tools.iter().map(|tool| tool.spec().facts()).collect();
+    let modes: Vec<&str> = context.modes.iter().map(|mode| mode.id.as_str()).collect();
+    // An answer that allows must not change the text: the reminder would move, and providers' caches with it.
+    let grants = decider.policy.grants.rejections();
+    let reader = if conditions.is_subagent { ReminderReader::Subagent } else { ReminderReader::Agent };
+    let inputs = reminder::Inputs {
+        mode: conditions.above.as_deref().unwrap_or(mode),
+        reader,
+        transition: pending.map(|(transition, _)| transition),
+        is_attended: context.capabilities.answers,
+        notes,
+        ceilings: &conditions.ceilings,
+        grants: &grants,
+        tools: &tools,
+        modes: &modes,
+    };
+    let is_over = pending.is_some_and(|(_, is_over)| is_over);
+    let drops_transition = is_over && !reminder::is_standing(&inputs);
+    reminder::compose(&reminder::Inputs {
+        transition: inputs.transition.filter(|_| !drops_transition),
+        ..inputs
+    })
+}
+
 fn position(mode: Option<&Mode>) -> ReminderPosition {
     mode.map(|mode| mode.reminder_position).unwrap_or_default()
 }
 
 impl Offers {
+    fn are_of(&self, policy: &Policy, conditions: &Conditions) -> bool {
+        let available = policy.available_tools(&conditions.tools, conditions.has_background_work);
+        self.available.iter().map(String::as_str).eq(available.iter().map(|tool| &*tool.spec().name))
+    }
+
     /// Offers tools that the ceilings do not deny, or all tools if the mode masks them.
-    fn update(
-        &mut self,
-        policy: &Policy,
-        mode: Option<&Mode>,
-        all: &[Arc<dyn Tool>],
-        has_background_work: bool,
-    ) {
-        let available = policy.available_tools(all, has_background_work);
+    fn update(&mut self, policy: &Policy, mode: Option<&Mode>, conditions: &Conditions) {
+        let Conditions { tools: all, has_background_work, .. } = conditions;
+        let available = policy.available_tools(all, *has_background_work);
         let names = || available.iter().map(|tool| &*tool.spec().name);
         if !self.available.iter().map(String::as_str).eq(names()) {
             self.available = names().map(str::to_owned).collect();
         }
         let mut tools = match mode.and_then(|mode| mode.tool_list).unwrap_or_default() {
             ToolList::Hide => available,
-            ToolList::Mask => all.to_vec(),
+            ToolList::Mask => all.clone(),
         };
         tools.sort_by_key(|tool| ListPlace::of(tool.spec()));
         let is_same =

@@ -115,20 +115,23 @@ fn prepare(scene: &Scene, kept: Kept) -> String {
 #[test]
 fn sandboxed_programs_change_no_file_of_modegate() {
     for kept in KEPT {
-        for line in CHANGES {
-            let scene = Scene::new();
-            let file = prepare(&scene, *kept);
-            let line = scene.fill_in(&changing(line, &file));
-            let arguments = [kept.options, &["run", "--mode", "code", "--", "bash", "-c", &line]].concat();
-            let text = scene.output(&arguments, kept.variables);
-            assert!(text.contains("modegate: code mode"), "{line}: {text}");
-            assert!(!text.lines().any(|line| line == "EFFECT"), "{line}: {text}");
-            if file.ends_with("config.yaml") {
-                // The control: without Modegate.
-                let free = Command::new("bash").args(["-c", &line]).output().unwrap();
-                assert!(String::from_utf8_lossy(&free.stdout).contains("EFFECT"), "the control of {line}");
-            }
-        }
+        let scene = Scene::new();
+        let file = prepare(&scene, *kept);
+        let attempt = |line: &&str| format!("(echo '{line}'; {})\n", changing(line, &file));
+        let lines = CHANGES.iter().map(attempt).collect::<String>() + "echo end";
+        let arguments = [kept.options, &["run", "--mode", "code", "--", "bash", "-c", &lines]].concat();
+        let text = scene.output(&arguments, kept.variables);
+        assert!(text.contains("modegate: code mode") && text.lines().any(|line| line == "end"), "{text}");
+        assert!(!text.lines().any(|line| line == "EFFECT"), "{text}");
+    }
+    // The control: without Modegate.
+    let is_settings = |kept: &&Kept| kept.file.ends_with("config.yaml");
+    for line in CHANGES {
+        let scene = Scene::new();
+        let file = prepare(&scene, *KEPT.iter().find(is_settings).unwrap());
+        let line = scene.fill_in(&changing(line, &file));
+        let free = Command::new("bash").args(["-c", &line]).output().unwrap();
+        assert!(String::from_utf8_lossy(&free.stdout).contains("EFFECT"), "{line}");
     }
 }
 
