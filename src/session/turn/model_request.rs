@@ -110,11 +110,11 @@ impl Requests {
         let context = Arc::clone(&decider.policy.context);
         let mode = context.modes.resolve(&decider.policy.mode.0).ok();
         let conditions = Conditions::now(&decider.policy, has_background_work);
-        if self.conditions.as_deref() != Some(&conditions) {
+        if self.conditions.as_deref() == Some(&conditions) {
+            debug_assert!(self.offers.are_of(&decider.policy, &conditions), "their inputs are known");
+        } else {
             self.offers.update(&decider.policy, mode, &conditions);
             (self.conditions, self.composed) = (Some(Box::new(conditions)), None);
-        } else {
-            debug_assert!(self.offers.are_of(&decider.policy, &conditions), "their inputs are known");
         }
         let starting = servers::starting(&context.tools);
         if let Some(pending) = &mut self.transition {

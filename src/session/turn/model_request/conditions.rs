@@ -78,10 +78,10 @@ impl ComposedReminder {
     }
 }
 
-fn are_same_ceilings(these: &Ceilings, those: &Ceilings) -> bool {
-    are_same(&these.modes, &those.modes) && are_same(&these.rules, &those.rules)
+fn are_same_ceilings(one: &Ceilings, other: &Ceilings) -> bool {
+    are_same(&one.modes, &other.modes) && are_same(&one.rules, &other.rules)
 }
 
-fn are_same<T: ?Sized>(these: &[Arc<T>], those: &[Arc<T>]) -> bool {
-    these.len() == those.len() && these.iter().zip(those).all(|(this, that)| Arc::ptr_eq(this, that))
+fn are_same<T: ?Sized>(one: &[Arc<T>], other: &[Arc<T>]) -> bool {
+    one.len() == other.len() && one.iter().zip(other).all(|(this, that)| Arc::ptr_eq(this, that))
 }
