@@ -4,21 +4,19 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
-use conditions::{ComposedReminder, Conditions};
+use conditions::{Conditions, StatedTransition};
 
 use super::context_window::ContextWindow;
 use super::message::{Next, Summary};
 use super::model_selection::Models;
 use crate::conversation::neutralise::{map_strings, neutralise};
+use crate::conversation::reminder::Transition;
 use crate::conversation::reminder::placement::Placement;
-use crate::conversation::reminder::{self, ReminderReader, Transition};
 use crate::conversation::system_prompt::{self, PromptRole};
 use crate::mode::{InBand, Mode, ReminderPosition, ToolList};
 use crate::model::{EncodedHistory, Message, ModelId, ModelRequest, ToolOffer, TraceContext};
-use crate::permission::CallFacts;
 use crate::session::event_log::EventLog;
 use crate::session::mode::decider::Decider;
-use crate::session::mode::policy::Policy;
 use crate::session::mode::switch::Switches;
 use crate::session::servers;
 use crate::store::Row;
@@ -37,10 +35,10 @@ pub(crate) struct Requests {
     pub(crate) trace: Option<Arc<TraceContext>>,
     encoded: Arc<EncodedHistory>,
     offers: Offers,
-    /// Those of the last request, of which the offers were made.
+    /// The inputs of `offers` and `reminder`.
     conditions: Option<Box<Conditions>>,
-    /// Composed under the same conditions.
-    composed: Option<ComposedReminder>,
+    /// The reminder of a request without notes.
+    reminder: Option<String>,
     is_reminded: bool,
     reminder_place: Placement,
     transition: Option<PendingTransition>,
@@ -109,20 +107,22 @@ impl Requests {
         decider.policy.begin_reply();
         let context = Arc::clone(&decider.policy.context);
         let mode = context.modes.resolve(&decider.policy.mode.0).ok();
-        let conditions = Conditions::now(&decider.policy, has_background_work);
-        if self.conditions.as_deref() == Some(&conditions) {
-            debug_assert!(self.offers.are_of(&decider.policy, &conditions), "their inputs are known");
-        } else {
-            self.offers.update(&decider.policy, mode, &conditions);
-            (self.conditions, self.composed) = (Some(Box::new(conditions)), None);
-        }
+        let conditions = Conditions::now(&decider.policy, has_background_work, self.stated_transition());
         let starting = servers::starting(&context.tools);
         if let Some(pending) = &mut self.transition {
             pending.acked = true;
         }
         let notes: Vec<&str> = starting.as_deref().into_iter().chain(switches.notes()).collect();
         let is_subagent = decider.policy.ancestry.parent.is_some();
-        let reminder = self.reminder_with(decider, &notes);
+        if self.conditions.as_deref() != Some(&conditions) {
+            self.offers.update(&conditions);
+            self.reminder = conditions.reminder(&[]);
+            self.conditions = Some(Box::new(conditions));
+        }
+        let reminder = match &self.conditions {
+            Some(conditions) if !notes.is_empty() => conditions.reminder(&notes),
+            _ => self.reminder.clone(),
+        };
         self.log_reminder(reminder.is_some(), decider);
         let position = position(mode);
         let reads_switches = !is_subagent && mode.is_some_and(|mode| mode.in_band_switch != InBand::Off);
@@ -137,33 +137,19 @@ impl Requests {
         Next::Ask { request, reads_switches, is_read_only }
     }
 
-    /// The reminder of the request that is made now. It is composed again only if something that it depends on has changed.
-    fn reminder_with(&mut self, decider: &Decider, notes: &[&str]) -> Option<String> {
-        let conditions = self.conditions.as_deref()?;
-        let pending = self.transition.as_ref().map(|pending| (&pending.transition, pending.is_over));
-        if !notes.is_empty() {
-            return compose(conditions, pending, decider, notes);
-        }
-        if let Some(composed) = self.composed.as_ref().filter(|composed| composed.is_of(pending)) {
-            debug_assert_eq!(
-                composed.text,
-                compose(conditions, pending, decider, &[]),
-                "its inputs are known"
-            );
-            return composed.text.clone();
-        }
-        let text = compose(conditions, pending, decider, &[]);
-        self.composed = Some(ComposedReminder::new(pending, text.clone()));
-        text
+    fn stated_transition(&self) -> Option<StatedTransition> {
+        self.transition.as_ref().map(|pending| StatedTransition {
+            transition: pending.transition.clone(),
+            is_over: pending.is_over,
+        })
     }
 
     /// Adds the reminder to a request for a summary, which offers the tools of the mode, too.
     pub(crate) fn remind(&self, summary: &mut Summary, decider: &Decider) {
-        let mode = decider.policy.context.modes.resolve(&decider.policy.mode.0).ok();
+        let conditions = Conditions::now(&decider.policy, false, self.stated_transition());
+        let (reminder, position) = (conditions.reminder(&[]), position(conditions.mode()));
         let messages = std::mem::take(&mut summary.request.messages);
-        let pending = self.transition.as_ref().map(|pending| (&pending.transition, pending.is_over));
-        let reminder = compose(&Conditions::now(&decider.policy, false), pending, decider, &[]);
-        summary.request.messages = self.reminder_place.clone().splice(messages, reminder, position(mode));
+        summary.request.messages = self.reminder_place.clone().splice(messages, reminder, position);
     }
 
     /// Counts and builds a request. `allowed` restricts the tools of the list.
@@ -240,60 +226,21 @@ impl ListPlace {
     }
 }
 
-/// `pending` is the mode change that no request has contained yet, or that a reminder still states if it is over.
-fn compose(
-    conditions: &Conditions,
-    pending: Option<(&Transition, bool)>,
-    decider: &Decider,
-    notes: &[&str],
-) -> Option<String> {
-    let context = &decider.policy.context;
-    let mode = context.modes.resolve(&decider.policy.mode.0).ok()?;
-    let tools: Vec<CallFacts> = conditions.tools.iter().map(|tool| tool.spec().facts()).collect();
-    let modes: Vec<&str> = context.modes.iter().map(|mode| mode.id.as_str()).collect();
-    // An answer that allows must not change the text: the reminder would move, and providers' caches with it.
-    let grants = decider.policy.grants.rejections();
-    let reader = if conditions.is_subagent { ReminderReader::Subagent } else { ReminderReader::Agent };
-    let inputs = reminder::Inputs {
-        mode: conditions.above.as_deref().unwrap_or(mode),
-        reader,
-        transition: pending.map(|(transition, _)| transition),
-        is_attended: context.capabilities.answers,
-        notes,
-        ceilings: &conditions.ceilings,
-        grants: &grants,
-        tools: &tools,
-        modes: &modes,
-    };
-    let is_over = pending.is_some_and(|(_, is_over)| is_over);
-    let drops_transition = is_over && !reminder::is_standing(&inputs);
-    reminder::compose(&reminder::Inputs {
-        transition: inputs.transition.filter(|_| !drops_transition),
-        ..inputs
-    })
-}
-
 fn position(mode: Option<&Mode>) -> ReminderPosition {
     mode.map(|mode| mode.reminder_position).unwrap_or_default()
 }
 
 impl Offers {
-    fn are_of(&self, policy: &Policy, conditions: &Conditions) -> bool {
-        let available = policy.available_tools(&conditions.tools, conditions.has_background_work);
-        self.available.iter().map(String::as_str).eq(available.iter().map(|tool| &*tool.spec().name))
-    }
-
     /// Offers tools that the ceilings do not deny, or all tools if the mode masks them.
-    fn update(&mut self, policy: &Policy, mode: Option<&Mode>, conditions: &Conditions) {
-        let Conditions { tools: all, has_background_work, .. } = conditions;
-        let available = policy.available_tools(all, *has_background_work);
+    fn update(&mut self, conditions: &Conditions) {
+        let available = conditions.available_tools();
         let names = || available.iter().map(|tool| &*tool.spec().name);
         if !self.available.iter().map(String::as_str).eq(names()) {
             self.available = names().map(str::to_owned).collect();
         }
-        let mut tools = match mode.and_then(|mode| mode.tool_list).unwrap_or_default() {
+        let mut tools = match conditions.mode().and_then(|mode| mode.tool_list).unwrap_or_default() {
             ToolList::Hide => available,
-            ToolList::Mask => all.clone(),
+            ToolList::Mask => conditions.tools.clone(),
         };
         tools.sort_by_key(|tool| ListPlace::of(tool.spec()));
         let is_same =
