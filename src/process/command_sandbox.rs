@@ -6,15 +6,15 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use crate::sandbox::{Brokered, Confinement};
 
 #[derive(Clone)]
-pub struct CommandSandbox(Arc<KindAndConfinement>);
+pub struct CommandSandbox(Arc<SandboxInner>);
 
-struct KindAndConfinement {
+struct SandboxInner {
     kind: CommandKind,
-    confinement: Completion,
+    confinement: LazyConfinement,
 }
 
-enum Completion {
-    Done(Confinement),
+enum LazyConfinement {
+    Known(Confinement),
     /// The function lives as long as the sandbox, because it may own a folder of it.
     Lazy(OnceLock<Confinement>, Box<dyn Fn() -> Confinement + Send + Sync>),
 }
@@ -28,8 +28,8 @@ pub(super) enum CommandKind {
 
 impl CommandSandbox {
     pub(super) fn new(kind: CommandKind, complete: impl Fn() -> Confinement + Send + Sync + 'static) -> Self {
-        let confinement = Completion::Lazy(OnceLock::new(), Box::new(complete));
-        Self(Arc::new(KindAndConfinement { kind, confinement }))
+        let confinement = LazyConfinement::Lazy(OnceLock::new(), Box::new(complete));
+        Self(Arc::new(SandboxInner { kind, confinement }))
     }
 
     pub(super) fn of(confinement: Confinement) -> Self {
@@ -38,7 +38,7 @@ impl CommandSandbox {
             Confinement::ReadOnly { .. } => CommandKind::ReadOnly,
             _ => CommandKind::Other,
         };
-        Self(Arc::new(KindAndConfinement { kind, confinement: Completion::Done(confinement) }))
+        Self(Arc::new(SandboxInner { kind, confinement: LazyConfinement::Known(confinement) }))
     }
 
     pub fn none() -> Self {
@@ -96,8 +96,8 @@ impl CommandSandbox {
     /// Reads the file system on the first call.
     pub fn confinement(&self) -> &Confinement {
         match &self.0.confinement {
-            Completion::Done(confinement) => confinement,
-            Completion::Lazy(confinement, complete) => confinement.get_or_init(complete),
+            LazyConfinement::Known(confinement) => confinement,
+            LazyConfinement::Lazy(confinement, complete) => confinement.get_or_init(complete),
         }
     }
 
