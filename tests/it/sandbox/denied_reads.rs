@@ -149,9 +149,8 @@ async fn run(fixture: &SandboxFixture, line: &str, sandbox: &CommandSandbox) -> 
 async fn reads_without_sandbox(line: &str, pool: &FixturePool) -> bool {
     let tries = if line.contains("race-") { 10 } else { 1 };
     for _ in 0..tries {
-        let mut fixture = pool.take();
+        let fixture = pool.take();
         let text = free(&fixture, &line.replace("{reads}", &program().display().to_string())).await;
-        fixture.effects("");
         pool.put_back(fixture);
         if text.contains(SECRET) {
             return true;
@@ -167,12 +166,11 @@ async fn no_attack_reads_a_denied_file() {
     let attack = async |line: &'static str| {
         let mut read = Vec::new();
         for kind in KINDS {
-            let mut fixture = pool.take();
+            let fixture = pool.take();
             let text = run(&fixture, line, &sandbox(kind, &fixture)).await;
             if text.contains(SECRET) {
                 read.push(format!("{line} ({kind}): {text}"));
             }
-            fixture.effects("");
             pool.put_back(fixture);
         }
         (line, read, reads_without_sandbox(line, &pool).await)
@@ -243,9 +241,8 @@ async fn other_files_can_be_read() {
     for (lines, kinds) in [(ALLOWED, &KINDS[..]), (CHANGES, &["code", "shell"])] {
         for line in lines {
             for kind in kinds {
-                let mut fixture = pool.take();
+                let fixture = pool.take();
                 let text = run(&fixture, line, &sandbox(kind, &fixture)).await;
-                fixture.effects("");
                 pool.put_back(fixture);
                 // The read-only sandbox has no `/proc` of its own processes.
                 let is_left_out = *kind == "read-only"

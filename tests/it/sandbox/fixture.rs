@@ -139,7 +139,7 @@ pub(crate) struct SandboxFixture {
     sockets: (TcpListener, UdpSocket, UnixListener, UnixListener, UnixListener, UnixDatagram),
     abstract_name: String,
     before: BTreeMap<PathBuf, String>,
-    /// Whether the commands had an effect, if that was asked.
+    /// `None` until [`effects`](Self::effects) is called.
     had_effect: Option<bool>,
 }
 
@@ -169,12 +169,12 @@ impl FixturePool {
         fixture
     }
 
-    /// Another command gets the fixture if [`SandboxFixture::effects`] was called, and there were none.
-    pub(crate) fn put_back(&self, fixture: SandboxFixture) {
-        if fixture.had_effect == Some(false) {
-            self.unchanged.borrow_mut().push(fixture);
-        } else {
+    /// Another command gets the fixture if this one had no effect.
+    pub(crate) fn put_back(&self, mut fixture: SandboxFixture) {
+        if fixture.had_effect.unwrap_or_else(|| !fixture.effects("").is_empty()) {
             self.folders.borrow_mut().push(fixture.dir());
+        } else {
+            self.unchanged.borrow_mut().push(fixture);
         }
     }
 }
@@ -334,4 +334,23 @@ fn fingerprint(folder: &Path) -> BTreeMap<PathBuf, String> {
         }
     }
     all
+}
+
+#[test]
+fn pool_gives_a_changed_fixture_to_no_other_command() {
+    let pool = FixturePool::new(|_| ());
+    let folder = |fixture: &SandboxFixture| fixture.dir().path().to_owned();
+    let fixture = pool.take();
+    let first = folder(&fixture);
+    pool.put_back(fixture);
+    let fixture = pool.take();
+    assert_eq!(folder(&fixture), first);
+    fs::write(fixture.work().join("a.txt"), "changed\n").unwrap();
+    pool.put_back(fixture);
+    let mut fixture = pool.take();
+    assert_ne!(folder(&fixture), first);
+    fixture.effects("EFFECT");
+    let second = folder(&fixture);
+    pool.put_back(fixture);
+    assert_ne!(folder(&pool.take()), second);
 }
