@@ -92,7 +92,7 @@ pub fn start(
     SessionHandle::new(commands, workspace, client_prompt)
 }
 
-/// Its future lives as long as the session, so those that handle an event are boxed.
+/// This future lives as long as the session, so the futures that handle an event are boxed.
 async fn run(mut actor: Box<Actor>, origin: Origin) {
     if let Err(error) = Box::pin(actor.begin(origin)).await {
         tracing::warn!(%error, "cannot restore a session");
