@@ -128,6 +128,8 @@ async fn write_when_ready(stream: NonblockingStream, mut lines: mpsc::Receiver<S
     let mut batch = String::new();
     while let Some(line) = lines.recv().await {
         batch.push_str(&line);
+        // Tasks that are ready to run may add lines. The pieces of a reply pass through several tasks one by one.
+        tokio::task::yield_now().await;
         gather(&mut batch, &mut lines);
         if let Err(error) = stream.write_all(batch.as_bytes()).await {
             tracing::debug!(%error, "the output is gone");
@@ -211,6 +213,44 @@ mod tests {
         let line = |text: &str| Line::Bytes(text.into());
         assert_eq!(lines_of(b"one\n\ntwo\r\nthree"), [line("one"), line(""), line("two\r"), line("three")]);
         assert_eq!(lines_of(b""), []);
+    }
+
+    /// Write calls of this thread.
+    #[cfg(target_os = "linux")]
+    fn write_calls() -> u32 {
+        let text = std::fs::read_to_string("/proc/thread-self/io").unwrap();
+        let count = text.lines().find_map(|line| line.strip_prefix("syscw: "));
+        count.unwrap().parse().unwrap()
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn lines_that_pass_through_tasks_one_by_one_are_written_together() {
+        let (mut from, to) = std::io::pipe().unwrap();
+        let stream = NonblockingStream::writing(&to).unwrap();
+        drop(to);
+        let (pieces, mut forwarded) = mpsc::channel(1);
+        let (outgoing, lines) = mpsc::channel(OUTGOING);
+        tokio::spawn(async move {
+            while let Some(piece) = forwarded.recv().await {
+                outgoing.send(piece).await.unwrap();
+            }
+        });
+        let writer = tokio::spawn(write_when_ready(stream, lines));
+        let expected: Vec<String> = (0..100).map(|number| format!("{number}\n")).collect();
+        let before = write_calls();
+        let sent = expected.clone();
+        tokio::spawn(async move {
+            for piece in sent {
+                pieces.send(piece).await.unwrap();
+            }
+        });
+        writer.await.unwrap();
+        let calls = write_calls() - before;
+        assert!(calls <= 25, "{calls} calls");
+        let mut written = String::new();
+        from.read_to_string(&mut written).unwrap();
+        assert_eq!(written, expected.concat());
     }
 
     #[test]

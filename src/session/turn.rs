@@ -42,10 +42,10 @@ pub(super) mod steps;
 mod traced_reply;
 pub(super) mod turns;
 
-/// For the model, about a call that the user has cancelled.
 /// A wait that the user may not want to sit out.
 const LONG_WAIT: Duration = Duration::from_mins(1);
 
+/// For the model, about a call that the user has cancelled.
 const WITHDRAWN: &str = "The user cancelled this call.";
 
 /// The input of a turn's task, made for one turn. No state of the session: the turn asks the actor for it.
