@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,26 +84,31 @@ pub async fn serve(server: RpcServer, grace: Duration, stop: CancellationToken) 
     let mut connection = Connection::new(Arc::clone(&agent), client);
     let mut deadline: Option<Instant> = None;
     let mut barrier = None;
-    let broken = loop {
-        if connection.disconnected && connection.in_flight.is_empty() && connection.ready.is_empty() {
-            break false;
-        }
-        let may_read = !connection.disconnected && connection.in_flight.len() < MAX_IN_FLIGHT;
-        tokio::select! {
-            () = stop.cancelled() => break true,
-            () = queue.closed() => break true,
-            () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => break false,
-            line = lines.recv(), if may_read => if let Some(line) = line {
-                connection.line(line);
-            } else {
-                connection.disconnected = true;
-                connection.pending.clear();
-                deadline = Some(Instant::now() + grace);
-            },
-            slot = free_slot(&queue), if !connection.ready.is_empty() => connection.send_ready(slot),
-            (slot, message) = next_outgoing(&queue, &mut outgoing, &mut barrier), if connection.ready.is_empty() => {
-                if let Some(line) = connection.encode(message) {
-                    slot.send(line);
+    let broken = {
+        // Made once, because each message goes through the loop.
+        let mut stopped = pin!(stop.cancelled());
+        let mut output_ended = pin!(queue.closed());
+        loop {
+            if connection.disconnected && connection.in_flight.is_empty() && connection.ready.is_empty() {
+                break false;
+            }
+            let may_read = !connection.disconnected && connection.in_flight.len() < MAX_IN_FLIGHT;
+            tokio::select! {
+                () = &mut stopped => break true,
+                () = &mut output_ended => break true,
+                () = passed(deadline), if deadline.is_some() => break false,
+                line = lines.recv(), if may_read => if let Some(line) = line {
+                    connection.line(line);
+                } else {
+                    connection.disconnected = true;
+                    connection.pending.clear();
+                    deadline = Some(Instant::now() + grace);
+                },
+                slot = free_slot(&queue), if !connection.ready.is_empty() => connection.send_ready(slot),
+                (slot, message) = next_outgoing(&queue, &mut outgoing, &mut barrier), if connection.ready.is_empty() => {
+                    if let Some(line) = connection.encode(message) {
+                        slot.send(line);
+                    }
                 }
             }
         }
@@ -127,6 +133,13 @@ pub async fn serve(server: RpcServer, grace: Duration, stop: CancellationToken) 
         if tokio::time::timeout(CLOSE, drain).await.is_err() {
             tracing::warn!("the client did not take all that was sent before the end");
         }
+    }
+}
+
+async fn passed(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -19,11 +19,12 @@ pub(super) struct ChatChunk {
     pub x_groq: Option<Value>,
 }
 
+/// Each chunk has a list of these, which is moved several times, so the deltas are boxed.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct ChatChoice {
-    pub delta: Option<ChatDelta>,
+    pub delta: Option<Box<ChatDelta>>,
     /// The whole reply, which some servers send in place of pieces.
-    pub message: Option<ChatDelta>,
+    pub message: Option<Box<ChatDelta>>,
     pub finish_reason: Option<String>,
     pub error: Option<Value>,
     /// Moonshot's place of the usage.
@@ -94,7 +95,7 @@ fn read_choice(choice: &Value) -> Result<ChatChoice, UnreadableCall> {
     })
 }
 
-fn read_delta(delta: &Value) -> Result<ChatDelta, UnreadableCall> {
+fn read_delta(delta: &Value) -> Result<Box<ChatDelta>, UnreadableCall> {
     let text = |name: &str| delta[name].as_str().map(str::to_owned);
     let reasoning = match &delta["reasoning"] {
         Value::Object(members) => {
@@ -103,7 +104,7 @@ fn read_delta(delta: &Value) -> Result<ChatDelta, UnreadableCall> {
         other => other.as_str().map(str::to_owned),
     };
     let content = &delta["content"];
-    Ok(ChatDelta {
+    Ok(Box::new(ChatDelta {
         content: text("content"),
         parts: items(content).to_vec(),
         refusal: text("refusal"),
@@ -111,7 +112,7 @@ fn read_delta(delta: &Value) -> Result<ChatDelta, UnreadableCall> {
         reasoning,
         reasoning_details: delta.get("reasoning_details").cloned(),
         tool_calls: Some(read_calls(&delta["tool_calls"])?),
-    })
+    }))
 }
 
 fn read_calls(calls: &Value) -> Result<Vec<CallPiece>, UnreadableCall> {

@@ -53,7 +53,7 @@ impl ChatDecoder {
         // A whole message after its pieces repeats them.
         let whole = choice.message.filter(|_| !self.has_output);
         if let Some(delta) = choice.delta.or(whole) {
-            self.delta(delta, events);
+            self.delta(*delta, events);
         }
         self.usage = choice.usage.as_ref().and_then(usage).or(self.usage);
         let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) else { return Ok(()) };
