@@ -1,30 +1,32 @@
 //! An unbounded channel that takes no memory until its first sender is made. One of tokio takes several
 //! kilobytes from the start, in each idle session.
 
+use std::sync::OnceLock;
+
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 #[derive(Debug)]
-pub struct LazyChannel<T>(Option<(UnboundedSender<T>, UnboundedReceiver<T>)>);
+pub struct LazyChannel<T>(OnceLock<(UnboundedSender<T>, UnboundedReceiver<T>)>);
 
 impl<T> Default for LazyChannel<T> {
     fn default() -> Self {
-        Self(None)
+        Self(OnceLock::new())
     }
 }
 
 impl<T> LazyChannel<T> {
-    pub fn sender(&mut self) -> UnboundedSender<T> {
-        self.0.get_or_insert_with(unbounded_channel).0.clone()
+    pub fn sender(&self) -> UnboundedSender<T> {
+        self.0.get_or_init(unbounded_channel).0.clone()
     }
 
     /// Returns `None`, without waiting, if no sender was made. Cancel-safe.
     pub async fn recv(&mut self) -> Option<T> {
-        self.0.as_mut()?.1.recv().await
+        self.0.get_mut()?.1.recv().await
     }
 
     /// Returns a message that is already there.
     pub fn try_recv(&mut self) -> Option<T> {
-        self.0.as_mut()?.1.try_recv().ok()
+        self.0.get_mut()?.1.try_recv().ok()
     }
 
     /// Drops the channel's own sender: the receiver then ends with the last of the others.

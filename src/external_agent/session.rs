@@ -197,7 +197,7 @@ impl ExternalAgentSession {
     }
 
     /// Returns the options at the time when the future is awaited.
-    pub fn current_options(&mut self) -> impl Future<Output = Option<Vec<SessionConfigOption>>> + use<> {
+    pub fn current_options(&self) -> impl Future<Output = Option<Vec<SessionConfigOption>>> + use<> {
         let to = self.messages.sender();
         async move {
             let (reply, options) = oneshot::channel();
@@ -363,7 +363,7 @@ impl ExternalAgentSession {
     fn asked_changes(&mut self) -> (&mut AskedChanges, Asker<'_>) {
         let start = self.process.as_ref().map_or(0, |process| process.start);
         let program = self.process.as_ref().and_then(|process| process.program.as_ref());
-        let asker = Asker { host: &self.host, start, program, messages: self.messages.sender() };
+        let asker = Asker { host: &self.host, start, program, messages: &self.messages };
         (&mut self.asked_changes, asker)
     }
 
@@ -387,5 +387,57 @@ impl ExternalAgentSession {
             self.calls.remove(id);
             self.asked_changes.consents.end_call(id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::agents::AgentRegistry;
+    use crate::mode::Modes;
+    use crate::permission::Commands;
+
+    fn own_agents_session() -> ExternalAgentSession {
+        let agent = Arc::clone(AgentRegistry::default().iter().next().unwrap());
+        ExternalAgentSession::new(ExternalAgentHost {
+            agent,
+            session: SessionId::new("sess_1"),
+            client: crate::client::channel().0,
+            hooks: Hooks::default(),
+            shell: None,
+            control: Control::None,
+            cwd: PathBuf::from("/"),
+            directories: Vec::new(),
+            servers: Vec::new(),
+            capabilities: ClientCapabilities::default(),
+            readers: Readers { command: |_| Commands::default(), address: |_| None },
+        })
+    }
+
+    #[test]
+    fn session_without_an_external_agent_has_no_channel_for_one() {
+        let mut session = own_agents_session();
+        let modes = Modes::built_in().ceilings("code").unwrap();
+        let ceilings = Ceilings { modes, rules: Vec::new() };
+        let limits = || AgentLimits {
+            mode: SessionModeId::new("code"),
+            ceilings: ceilings.clone(),
+            call_ceilings: ceilings.clone(),
+            is_mode_unrestricted: true,
+        };
+        for message in [
+            AgentMessage::ModeChanging,
+            AgentMessage::ModeChanged { tightened: true },
+            AgentMessage::ModeChanged { tightened: false },
+            AgentMessage::TurnCancelled,
+            AgentMessage::TurnEnded,
+        ] {
+            session.handle(message, limits, &mut Gate::default());
+        }
+        assert!(matches!(session.next().now_or_never(), Some(None)));
+        drop(session.current_options());
+        assert!(session.next().now_or_never().is_none(), "the control");
     }
 }

@@ -209,7 +209,7 @@ impl Actor {
                 if self.client_io.capabilities().reads {
                     self.client_io.disk_texts().note_earlier(&changes);
                 }
-                self.checkpoints.record(turn, changes, &self.decider.policy.ancestry, &mut self.decider.log);
+                self.checkpoints.record(turn, *changes, &self.decider.policy.ancestry, &mut self.decider.log);
             }
             ActorEvent::ChangeRefused(report) => self.refused_changes.record(report, &mut self.decider),
             ActorEvent::BudgetDue => Box::pin(self.check_budgets()).await,

@@ -143,7 +143,7 @@ impl Turn {
     fn keep_changes(&self, changes: Changes) {
         if !changes.is_empty() {
             // The session may have ended.
-            let _ = self.changes.send((self.number, changes));
+            let _ = self.changes.send((self.number, Box::new(changes)));
         }
     }
 

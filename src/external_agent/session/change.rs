@@ -6,7 +6,7 @@ use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::change_call::concluded;
 use super::consents::{ConsentScope, Consents};
@@ -24,6 +24,7 @@ use crate::acp::{
 };
 use crate::client::{self, ClientError, ClientRequest};
 use crate::event::SessionEvent;
+use crate::lazy_channel::LazyChannel;
 use crate::permission::{self, CallFacts, CallSource, Target, Verdict};
 use crate::process::program::Program;
 use crate::process::{BrokerEvent, ChangeKind, ChangeQuestion};
@@ -88,7 +89,7 @@ pub(super) struct Asker<'a> {
     pub start: u64,
     /// `None` if no process runs.
     pub program: Option<&'a Program>,
-    pub messages: mpsc::UnboundedSender<AgentMessage>,
+    pub messages: &'a LazyChannel<AgentMessage>,
 }
 
 enum Decision {
@@ -120,7 +121,7 @@ impl AskedChanges {
                 let hooked = hooked_change::facts(call, &facts, asker.host, limits);
                 if let Some(facts) = hooked.filter(|_| !is_denied) {
                     self.hooking.insert(question.change.number);
-                    let (start, messages) = (asker.start, asker.messages.clone());
+                    let (start, messages) = (asker.start, asker.messages.sender());
                     hooked_change::run(facts, &asker.host.hooks, messages, move |refusal| {
                         let hooked = HookedChange { question, refusal };
                         AgentMessage::Process(start, ProcessMessage::ChangeHooked(hooked))
@@ -311,7 +312,7 @@ impl AskedChanges {
         );
         let id = asker.host.client.reserve_id();
         let (reply, answer) = oneshot::channel();
-        let messages = asker.messages.clone();
+        let messages = asker.messages.sender();
         tokio::spawn(async move {
             let answer = match tokio::time::timeout(LIMIT, answer).await {
                 Ok(answer) => client::decode(answer.unwrap_or(Err(ClientError::Gone))),

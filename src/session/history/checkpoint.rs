@@ -65,7 +65,7 @@ impl Checkpoints {
         self.changes.recv().await
     }
 
-    pub(crate) fn sender(&mut self) -> mpsc::UnboundedSender<TurnChanges> {
+    pub(crate) fn sender(&self) -> mpsc::UnboundedSender<TurnChanges> {
         self.changes.sender()
     }
 
@@ -81,7 +81,7 @@ impl Checkpoints {
         let deadline = tokio::time::Instant::now() + DEADLINE;
         loop {
             match tokio::time::timeout_at(deadline, changes.recv()).await {
-                Ok(Some((turn, changes))) => self.record(turn, changes, ancestry, log),
+                Ok(Some((turn, changes))) => self.record(turn, *changes, ancestry, log),
                 Ok(None) => return,
                 Err(_) => {
                     let text =
@@ -168,7 +168,7 @@ impl Checkpoints {
 
     fn record_reported(&mut self, ancestry: &Ancestry, log: &mut EventLog) {
         while let Some((turn, changes)) = self.changes.try_recv() {
-            self.record(turn, changes, ancestry, log);
+            self.record(turn, *changes, ancestry, log);
         }
     }
 
@@ -272,7 +272,7 @@ pub(crate) fn not_undone(why: &str) -> AgentError {
 pub(crate) fn record_changes(turn: u64, changes: Changes, ancestry: &Ancestry, log: &EventLog) {
     if let Some(Parent { turn, changes: of_parent, .. }) = &ancestry.parent {
         // The parent session may have ended.
-        let _ = of_parent.send((*turn, changes));
+        let _ = of_parent.send((*turn, Box::new(changes)));
         return;
     }
     log.queue(Row::Changes { session: log.id().clone(), turn, changes });

@@ -310,7 +310,7 @@ async fn keep(
     to: mpsc::UnboundedSender<TurnChanges>,
 ) {
     while let Some(changes) = changed.recv().await {
-        let _ = to.send((turn, changes));
+        let _ = to.send((turn, Box::new(changes)));
     }
 }
 

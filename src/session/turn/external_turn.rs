@@ -68,7 +68,7 @@ async fn record_changes(turn: &Turn, ready: &ReadyAgent, intent: Option<String>)
     }
     changes.concludes = intent;
     if !changes.is_empty() {
-        let _ = turn.changes.send((turn.number, changes));
+        let _ = turn.changes.send((turn.number, Box::new(changes)));
     }
 }
 
