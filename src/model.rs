@@ -1,5 +1,6 @@
 //! Provider-neutral requests to models, and the events of a reply. Only [`wire`] knows formats.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -196,7 +197,7 @@ pub struct Message {
 #[derive(Debug, Clone)]
 pub struct ToolOffer {
     pub name: String,
-    pub description: String,
+    pub description: Cow<'static, str>,
     pub schema: Schema,
 }
 

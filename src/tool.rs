@@ -137,7 +137,7 @@ impl ToolSpec {
     pub fn to_offer(&self) -> ToolOffer {
         ToolOffer {
             name: self.name.to_string(),
-            description: self.description.to_string(),
+            description: self.description.clone(),
             schema: self.schema.clone(),
         }
     }

@@ -9,7 +9,7 @@ fn tools() -> Vec<ToolOffer> {
         "all": { "type": "boolean" },
     } });
     let offer =
-        |name: &str| ToolOffer { name: name.into(), description: String::new(), schema: (&schema).into() };
+        |name: &str| ToolOffer { name: name.into(), description: "".into(), schema: (&schema).into() };
     vec![offer("read_file"), offer("shell")]
 }
 

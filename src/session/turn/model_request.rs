@@ -257,7 +257,7 @@ impl Offers {
 fn offer(spec: &ToolSpec) -> ToolOffer {
     let mut offer = spec.to_offer();
     if let Cow::Owned(safe) = neutralise(&offer.description) {
-        offer.description = safe;
+        offer.description = safe.into();
     }
     if let Cow::Owned(_) = spec.name {
         offer.schema = (&map_strings(offer.schema.to_value(), neutralise)).into();

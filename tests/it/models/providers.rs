@@ -141,7 +141,7 @@ fn request(model: &ModelId) -> ModelRequest {
         json!({ "type": "object", "properties": { "path": { "type": "string" } }, "required": ["path"] });
     let tool = |name: &str| ToolOffer {
         name: name.into(),
-        description: format!("It is {name}."),
+        description: format!("It is {name}.").into(),
         schema: (&schema).into(),
     };
     ModelRequest {
