@@ -30,8 +30,9 @@ use crate::lazy_channel::LazyChannel;
 use crate::permission::Ceilings;
 use crate::process::TerminalAccess;
 use crate::process::shell::Shell;
+use asker::Asker;
+use change::AskedChanges;
 pub use change::LIMIT as QUESTION_LIMIT;
-use change::{AskedChanges, Asker};
 pub use message::{AgentMessage, AgentOutput, ReadyReply, WaitingPrompt};
 use message::{ProcessMessage, Relayed, RequestId};
 use permission::ForwardedRequest;
@@ -41,6 +42,7 @@ pub use prompt::{PromptOutcome, ReadyAgent};
 pub use refused_act::RefusedAct;
 pub use retained_context::RetainedContext;
 
+mod asker;
 mod change;
 mod change_call;
 mod consents;

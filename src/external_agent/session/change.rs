@@ -3,11 +3,12 @@
 
 use std::borrow::Cow;
 use std::collections::{HashSet, VecDeque};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::asker::Asker;
 use super::change_call::concluded;
 use super::consents::{ConsentScope, Consents};
 use super::hooked_change;
@@ -17,17 +18,15 @@ use super::moved_content::{self, MovedContent};
 use super::permission::{decide, permitted};
 use super::question::{self, AskedQuestion, REJECT_TURN};
 use super::refusal_notices::{self, RefusalNotices};
-use super::{AgentLimits, ExternalAgentHost, RefusedAct, denied_change, host};
+use super::{AgentLimits, RefusedAct, denied_change, host};
 use crate::acp::{
     RequestPermissionOutcome, RequestPermissionRequest, SessionUpdate, ToolCall, ToolCallId,
     ToolCallLocation, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields,
 };
 use crate::client::{self, ClientError, ClientRequest};
 use crate::event::SessionEvent;
-use crate::lazy_channel::LazyChannel;
-use crate::permission::{self, CallFacts, CallSource, Target, Verdict};
-use crate::process::program::Program;
-use crate::process::{BrokerEvent, ChangeKind, ChangeQuestion};
+use crate::permission::{self, CallFacts, Verdict};
+use crate::process::BrokerEvent;
 
 /// Time that a program waits for the user. Then its change is refused.
 pub const LIMIT: Duration = Duration::from_mins(10);
@@ -81,15 +80,6 @@ impl OpenChange {
         asker.host.client.withdraw(self.request);
         concluded(self.call.clone(), Some(why))
     }
-}
-
-/// The running agent and the way to its client.
-pub(super) struct Asker<'a> {
-    pub host: &'a ExternalAgentHost,
-    pub start: u64,
-    /// `None` if no process runs.
-    pub program: Option<&'a Program>,
-    pub messages: &'a LazyChannel<AgentMessage>,
 }
 
 enum Decision {
@@ -467,35 +457,5 @@ impl AskedChanges {
 
     pub(super) fn decide_again(&mut self, asker: &Asker<'_>, limits: &AgentLimits) -> Vec<AgentOutput> {
         self.decide_open("The mode has changed.", asker, limits)
-    }
-}
-
-impl Asker<'_> {
-    fn answer(&self, number: u64, allows: bool) -> Option<AgentOutput> {
-        Some(AgentOutput::AnswerChange { program: self.program?.clone(), number, allows })
-    }
-
-    fn facts(&self, question: &ChangeQuestion, unrecorded: &[PathBuf]) -> CallFacts {
-        let tool = match question.change {
-            ChangeKind::Delete | ChangeKind::DeleteFolder => "delete_file",
-            ChangeKind::Move => "move_file",
-            ChangeKind::Create
-            | ChangeKind::CreateFolder
-            | ChangeKind::Write
-            | ChangeKind::Link
-            | ChangeKind::Attributes => "edit_file",
-        };
-        let ends = question.ends().map(Path::to_owned);
-        let files = question.files.iter().flat_map(|file| question.ends().map(move |end| end.join(file)));
-        let targets = ends.chain(files).map(|path| {
-            let known = unrecorded.iter().any(|folder| path.starts_with(folder)).then_some(path.as_path());
-            let inside = question::inside(self.host, &path).or(known).map(Path::to_owned);
-            Target { path, inside }
-        });
-        CallFacts {
-            source: CallSource::Broker,
-            targets: targets.collect(),
-            ..CallFacts::of_tool(tool, permission::Effect::Edit)
-        }
     }
 }
