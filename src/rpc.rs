@@ -85,7 +85,7 @@ pub async fn serve(server: RpcServer, grace: Duration, stop: CancellationToken) 
     let mut deadline: Option<Instant> = None;
     let mut barrier = None;
     let broken = {
-        // Made once, because each message goes through the loop.
+        // Both futures are made once, because the loop runs for each message.
         let mut stopped = pin!(stop.cancelled());
         let mut output_ended = pin!(queue.closed());
         loop {
@@ -96,7 +96,7 @@ pub async fn serve(server: RpcServer, grace: Duration, stop: CancellationToken) 
             tokio::select! {
                 () = &mut stopped => break true,
                 () = &mut output_ended => break true,
-                () = passed(deadline), if deadline.is_some() => break false,
+                () = wait_until(deadline) => break false,
                 line = lines.recv(), if may_read => if let Some(line) = line {
                     connection.line(line);
                 } else {
@@ -136,7 +136,8 @@ pub async fn serve(server: RpcServer, grace: Duration, stop: CancellationToken) 
     }
 }
 
-async fn passed(deadline: Option<Instant>) {
+/// Pending for ever without a deadline.
+async fn wait_until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => sleep_until(deadline).await,
         None => std::future::pending().await,

@@ -4,7 +4,7 @@
 //! the rest of a short request. Files, terminals and other systems have a thread for each direction.
 //!
 //! The channel of lines that were read is bounded, so a flooding client blocks in its own pipe. All queued lines
-//! are written together: a burst costs one system call, and a single line is not delayed.
+//! are written together. A task also lets other tasks that are ready run first, because they may add lines.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::thread;
@@ -128,7 +128,7 @@ async fn write_when_ready(stream: NonblockingStream, mut lines: mpsc::Receiver<S
     let mut batch = String::new();
     while let Some(line) = lines.recv().await {
         batch.push_str(&line);
-        // Tasks that are ready to run may add lines. The pieces of a reply pass through several tasks one by one.
+        // The pieces of a reply pass through several tasks one by one. The scheduler runs at most 61 before it continues.
         tokio::task::yield_now().await;
         gather(&mut batch, &mut lines);
         if let Err(error) = stream.write_all(batch.as_bytes()).await {
@@ -215,10 +215,10 @@ mod tests {
         assert_eq!(lines_of(b""), []);
     }
 
-    /// Write calls of this thread.
+    /// Calls of `write` by this thread, without those of `send`.
     #[cfg(target_os = "linux")]
     fn write_calls() -> u32 {
-        let text = std::fs::read_to_string("/proc/thread-self/io").unwrap();
+        let text = std::fs::read_to_string("/proc/thread-self/io").expect("the kernel counts calls of tasks");
         let count = text.lines().find_map(|line| line.strip_prefix("syscw: "));
         count.unwrap().parse().unwrap()
     }
@@ -247,7 +247,7 @@ mod tests {
         });
         writer.await.unwrap();
         let calls = write_calls() - before;
-        assert!(calls <= 25, "{calls} calls");
+        assert!((1..=25).contains(&calls), "{calls} calls");
         let mut written = String::new();
         from.read_to_string(&mut written).unwrap();
         assert_eq!(written, expected.concat());

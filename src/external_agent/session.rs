@@ -421,6 +421,7 @@ mod tests {
     #[test]
     fn session_without_an_external_agent_has_no_channel_for_one() {
         let mut session = own_agents_session();
+        assert!(session.definition().is_none());
         let modes = Modes::built_in().ceilings("code").unwrap();
         let ceilings = Ceilings { modes, rules: Vec::new() };
         let limits = || AgentLimits {
@@ -440,6 +441,6 @@ mod tests {
         }
         assert!(matches!(session.next().now_or_never(), Some(None)));
         drop(session.current_options());
-        assert!(session.next().now_or_never().is_none(), "the control");
+        assert!(session.next().now_or_never().is_none(), "a sender was made");
     }
 }

@@ -1,4 +1,5 @@
-//! The running agent and the way to its client, for questions about its changes.
+//! What questions about an agent's changes need of its session: the running process, its host, and where answers go.
+//! Describes a change as a call for the permission rules. Decides nothing, and sends nothing itself.
 
 use std::path::{Path, PathBuf};
 

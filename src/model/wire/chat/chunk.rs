@@ -19,7 +19,7 @@ pub(super) struct ChatChunk {
     pub x_groq: Option<Value>,
 }
 
-/// Each chunk has a list of these, which is moved several times, so the deltas are boxed.
+/// The deltas are boxed, because a choice is moved several times while it is read and handled.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct ChatChoice {
     pub delta: Option<Box<ChatDelta>>,
