@@ -96,7 +96,7 @@ pub async fn serve(server: RpcServer, grace: Duration, stop: CancellationToken) 
             tokio::select! {
                 () = &mut stopped => break true,
                 () = &mut output_ended => break true,
-                () = wait_until(deadline) => break false,
+                () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => break false,
                 line = lines.recv(), if may_read => if let Some(line) = line {
                     connection.line(line);
                 } else {
@@ -133,14 +133,6 @@ pub async fn serve(server: RpcServer, grace: Duration, stop: CancellationToken) 
         if tokio::time::timeout(CLOSE, drain).await.is_err() {
             tracing::warn!("the client did not take all that was sent before the end");
         }
-    }
-}
-
-/// Pending for ever without a deadline.
-async fn wait_until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => sleep_until(deadline).await,
-        None => std::future::pending().await,
     }
 }
 
