@@ -128,7 +128,8 @@ async fn write_when_ready(stream: NonblockingStream, mut lines: mpsc::Receiver<S
     let mut batch = String::new();
     while let Some(line) = lines.recv().await {
         batch.push_str(&line);
-        // The pieces of a reply pass through several tasks one by one. The scheduler runs at most 61 before it continues.
+        // The pieces of a reply pass through several tasks one by one. The scheduler runs at most 61 of
+        // them before it continues.
         tokio::task::yield_now().await;
         gather(&mut batch, &mut lines);
         if let Err(error) = stream.write_all(batch.as_bytes()).await {

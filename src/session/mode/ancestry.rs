@@ -20,7 +20,7 @@ const MAX_DEPTH: usize = 3;
 /// Maximum number of running sub-agents in the tree of a client's session.
 pub(crate) const MAX_RUNNING: usize = 16;
 
-/// Changes of a call, with the number of its turn. Boxed, because a new channel has room for 32.
+/// Changes of a call, with the number of its turn. Boxed, because a new channel has 32 places.
 pub(crate) type TurnChanges = (u64, Box<Changes>);
 
 #[derive(Debug, Clone)]
