@@ -30,9 +30,9 @@ use crate::lazy_channel::LazyChannel;
 use crate::permission::Ceilings;
 use crate::process::TerminalAccess;
 use crate::process::shell::Shell;
-use asker::Asker;
 use change::AskedChanges;
 pub use change::LIMIT as QUESTION_LIMIT;
+use change_source::ChangeSource;
 pub use message::{AgentMessage, AgentOutput, ReadyReply, WaitingPrompt};
 use message::{ProcessMessage, Relayed, RequestId};
 use permission::ForwardedRequest;
@@ -42,9 +42,9 @@ pub use prompt::{PromptOutcome, ReadyAgent};
 pub use refused_act::RefusedAct;
 pub use retained_context::RetainedContext;
 
-mod asker;
 mod change;
 mod change_call;
+mod change_source;
 mod consents;
 mod denied_change;
 mod git_data;
@@ -236,12 +236,12 @@ impl ExternalAgentSession {
             }
             AgentMessage::ModeChanged { tightened } => self.mode_changed(tightened, &limits(), gate),
             AgentMessage::TurnCancelled => {
-                let (changes, asker) = self.asked_changes();
-                changes.refuse(&asker)
+                let (changes, source) = self.asked_changes();
+                changes.refuse(&source)
             }
             AgentMessage::TurnEnded => {
-                let (changes, asker) = self.asked_changes();
-                changes.end_turn(&asker)
+                let (changes, source) = self.asked_changes();
+                changes.end_turn(&source)
             }
             AgentMessage::Closing => self.close(),
             AgentMessage::Closed => {
@@ -294,23 +294,23 @@ impl ExternalAgentSession {
                 outputs
             }
             ProcessMessage::Broker { event, content } => {
-                let (changes, asker) = self.asked_changes();
-                changes.broker_event(event, content, &asker, limits)
+                let (changes, source) = self.asked_changes();
+                changes.broker_event(event, content, &source, limits)
             }
             ProcessMessage::ChangeHooked(hooked) => {
-                let (changes, asker) = self.asked_changes();
-                changes.hooked(hooked, &asker, limits)
+                let (changes, source) = self.asked_changes();
+                changes.hooked(hooked, &source, limits)
             }
             ProcessMessage::ChangeAnswered(answered) => {
-                let (changes, asker) = self.asked_changes();
-                changes.answered(answered, &asker, limits)
+                let (changes, source) = self.asked_changes();
+                changes.answered(answered, &source, limits)
             }
             ProcessMessage::Ended { why } => {
                 for (_, request) in std::mem::take(&mut self.open_requests) {
                     self.host.client.withdraw(request.id);
                 }
-                let (changes, asker) = self.asked_changes();
-                let mut outputs = changes.forget(&asker);
+                let (changes, source) = self.asked_changes();
+                let mut outputs = changes.forget(&source);
                 outputs.extend(self.ended(&ExternalAgentError::Ended(why), limits, gate));
                 outputs
             }
@@ -357,16 +357,16 @@ impl ExternalAgentSession {
             outputs.push(AgentOutput::BeginReply);
         }
         outputs.extend(self.follow(limits, gate));
-        let (changes, asker) = self.asked_changes();
-        outputs.extend(changes.decide_again(&asker, limits));
+        let (changes, source) = self.asked_changes();
+        outputs.extend(changes.decide_again(&source, limits));
         outputs
     }
 
-    fn asked_changes(&mut self) -> (&mut AskedChanges, Asker<'_>) {
+    fn asked_changes(&mut self) -> (&mut AskedChanges, ChangeSource<'_>) {
         let start = self.process.as_ref().map_or(0, |process| process.start);
         let program = self.process.as_ref().and_then(|process| process.program.as_ref());
-        let asker = Asker { host: &self.host, start, program, messages: &self.messages };
-        (&mut self.asked_changes, asker)
+        let source = ChangeSource { host: &self.host, start, program, messages: &self.messages };
+        (&mut self.asked_changes, source)
     }
 
     fn note_call(&mut self, update: &SessionUpdate) {

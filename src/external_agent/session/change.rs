@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::asker::Asker;
 use super::change_call::concluded;
+use super::change_source::ChangeSource;
 use super::consents::{ConsentScope, Consents};
 use super::hooked_change;
 use super::message::{AgentMessage, AgentOutput, AnsweredChange, HookedChange, ProcessMessage};
@@ -76,8 +76,8 @@ impl OpenChange {
     }
 
     /// Withdraws the question.
-    fn close(&self, why: &str, asker: &Asker<'_>) -> AgentOutput {
-        asker.host.client.withdraw(self.request);
+    fn close(&self, why: &str, source: &ChangeSource<'_>) -> AgentOutput {
+        source.host.client.withdraw(self.request);
         concluded(self.call.clone(), Some(why))
     }
 }
@@ -97,7 +97,7 @@ impl AskedChanges {
         &mut self,
         event: BrokerEvent,
         content: Option<MovedContent>,
-        asker: &Asker<'_>,
+        source: &ChangeSource<'_>,
         limits: &AgentLimits,
     ) -> Vec<AgentOutput> {
         let outputs = match event {
@@ -105,41 +105,41 @@ impl AskedChanges {
                 let cache = self.caches.iter().find(|cache| change.ends().all(|end| end.starts_with(cache)));
                 let cache = cache.cloned();
                 let question = AskedQuestion { change, content, cache, is_postponed: false, earlier: 0 };
-                let facts = asker.facts(&question.change, &self.unrecorded);
-                let call = format!("agent_change_{}_{}", asker.start, question.change.number);
+                let facts = source.facts(&question.change, &self.unrecorded);
+                let call = format!("agent_change_{}_{}", source.start, question.change.number);
                 let is_denied = matches!(decide(&facts, limits), Verdict::Deny(_));
-                let hooked = hooked_change::facts(call, &facts, asker.host, limits);
+                let hooked = hooked_change::facts(call, &facts, source.host, limits);
                 if let Some(facts) = hooked.filter(|_| !is_denied) {
                     self.hooking.insert(question.change.number);
-                    let (start, messages) = (asker.start, asker.messages.sender());
-                    hooked_change::run(facts, &asker.host.hooks, messages, move |refusal| {
+                    let (start, messages) = (source.start, source.messages.sender());
+                    hooked_change::run(facts, &source.host.hooks, messages, move |refusal| {
                         let hooked = HookedChange { question, refusal };
                         AgentMessage::Process(start, ProcessMessage::ChangeHooked(hooked))
                     });
                     return Vec::new();
                 }
                 self.waiting.push_back(question);
-                self.decide(asker, limits)
+                self.decide(source, limits)
             }
             BrokerEvent::Withdrawn(number) => {
                 self.hooking.remove(&number);
                 self.waiting.retain(|question| question.change.number != number);
                 let mut outputs = Vec::new();
                 for open in self.open.extract_if(.., |open| open.number() == number) {
-                    outputs.push(open.close("The program ended.", asker));
+                    outputs.push(open.close("The program ended.", source));
                 }
-                outputs.extend(self.decide(asker, limits));
+                outputs.extend(self.decide(source, limits));
                 outputs
             }
-            BrokerEvent::HostRefused(host) => host::refused(&host, asker.host, limits),
-            BrokerEvent::SocketRefused(path) => host::socket_refused(&path, asker.host, limits),
+            BrokerEvent::HostRefused(host) => host::refused(&host, source.host, limits),
+            BrokerEvent::SocketRefused(path) => host::socket_refused(&path, source.host, limits),
             BrokerEvent::Ended(writers) => vec![refusal_notices::ended(&writers)],
             BrokerEvent::Refused(call) => {
                 if refusal_notices::is_known(&call, limits) {
                     let mode = &limits.mode;
                     self.note.add(&format!("Changes of files failed, because {mode} mode changes nothing."));
                 }
-                self.refusals.add(call, asker.host, limits)
+                self.refusals.add(call, source.host, limits)
             }
             // An agent's changes are questions, and the rules decide them here.
             BrokerEvent::RuleRefused(_) | BrokerEvent::PolicySet { .. } | BrokerEvent::RecordSaved(_) => {
@@ -151,18 +151,18 @@ impl AskedChanges {
     }
 
     /// Answers the waiting changes, or asks the user about them, up to the limit of open questions.
-    fn decide(&mut self, asker: &Asker<'_>, limits: &AgentLimits) -> Vec<AgentOutput> {
+    fn decide(&mut self, source: &ChangeSource<'_>, limits: &AgentLimits) -> Vec<AgentOutput> {
         let mut outputs = Vec::new();
-        let most = if asker.host.is_terminal_program() { MAX_OPEN } else { 1 };
+        let most = if source.host.is_terminal_program() { MAX_OPEN } else { 1 };
         while self.open.len() < most {
             let Some(mut question) = self.take_waiting() else { break };
             question.is_postponed = self.consents.is_postponed(&question.change.path);
-            match self.decide_one(&question, asker, limits) {
+            match self.decide_one(&question, source, limits) {
                 Decision::Answer(allows, more) => {
                     outputs.extend(more);
-                    outputs.extend(asker.answer(question.change.number, allows));
+                    outputs.extend(source.answer(question.change.number, allows));
                 }
-                Decision::Ask(facts) => outputs.extend(self.ask(question, *facts, asker, limits)),
+                Decision::Ask(facts) => outputs.extend(self.ask(question, *facts, source, limits)),
             }
         }
         outputs
@@ -177,18 +177,23 @@ impl AskedChanges {
         self.waiting.remove(position)
     }
 
-    fn decide_one(&mut self, question: &AskedQuestion, asker: &Asker<'_>, limits: &AgentLimits) -> Decision {
-        let facts = asker.facts(&question.change, &self.unrecorded);
+    fn decide_one(
+        &mut self,
+        question: &AskedQuestion,
+        source: &ChangeSource<'_>,
+        limits: &AgentLimits,
+    ) -> Decision {
+        let facts = source.facts(&question.change, &self.unrecorded);
         match decide(&facts, limits) {
             Verdict::Deny(denial) => {
-                let why = denied_change::reason(&facts, &denial, asker.host, limits);
-                Decision::Answer(false, self.refuse_one(question, why, denial.rule, asker))
+                let why = denied_change::reason(&facts, &denial, source.host, limits);
+                Decision::Answer(false, self.refuse_one(question, why, denial.rule, source))
             }
             Verdict::Allow => Decision::Answer(true, Vec::new()),
             Verdict::Ask(_) if self.consents.refuses(&question.change) => {
                 let act =
-                    RefusedAct::new(question.title(asker.host), "An earlier answer of yours rejects it.");
-                Decision::Answer(false, self.refused_once(act, permission::REJECTED, asker))
+                    RefusedAct::new(question.title(source.host), "An earlier answer of yours rejects it.");
+                Decision::Answer(false, self.refused_once(act, permission::REJECTED, source))
             }
             Verdict::Ask(_) if self.consents.cover(&question.change, &limits.mode.0) => {
                 Decision::Answer(true, Vec::new())
@@ -204,7 +209,7 @@ impl AskedChanges {
                 if !std::mem::replace(&mut self.told, true) {
                     outputs.push(AgentOutput::NoticeInTurn(format!(
                         "Modegate refused changes of the agent that no turn asked for, the first of them: {}.\n\n",
-                        question.title(asker.host)
+                        question.title(source.host)
                     )));
                 }
                 Decision::Answer(false, outputs)
@@ -218,11 +223,11 @@ impl AskedChanges {
         question: &AskedQuestion,
         why: String,
         rule: impl Into<Cow<'static, str>>,
-        asker: &Asker<'_>,
+        source: &ChangeSource<'_>,
     ) -> Vec<AgentOutput> {
-        let title = question.title(asker.host);
+        let title = question.title(source.host);
         let text = format!("Refused by Modegate: {title}. {why}\n\n");
-        let mut outputs = self.refused_once(RefusedAct::new(title, why), rule, asker);
+        let mut outputs = self.refused_once(RefusedAct::new(title, why), rule, source);
         if !outputs.is_empty() {
             outputs.push(AgentOutput::NoticeInTurn(text));
         }
@@ -233,7 +238,7 @@ impl AskedChanges {
     pub(super) fn hooked(
         &mut self,
         hooked: HookedChange,
-        asker: &Asker<'_>,
+        source: &ChangeSource<'_>,
         limits: &AgentLimits,
     ) -> Vec<AgentOutput> {
         let HookedChange { question, refusal } = hooked;
@@ -242,15 +247,15 @@ impl AskedChanges {
             // Withdrawn, or answered at the end of the turn.
             return Vec::new();
         }
-        let facts = asker.facts(&question.change, &self.unrecorded);
+        let facts = source.facts(&question.change, &self.unrecorded);
         let Some(refusal) = refusal.filter(|_| !matches!(decide(&facts, limits), Verdict::Deny(_))) else {
             self.waiting.push_back(question);
-            return self.decide(asker, limits);
+            return self.decide(source, limits);
         };
         let rule = refusal.recorded_rule();
-        let mut outputs = self.refuse_one(&question, refusal.message, rule, asker);
+        let mut outputs = self.refuse_one(&question, refusal.message, rule, source);
         self.note.add_notices(&outputs);
-        outputs.extend(asker.answer(number, false));
+        outputs.extend(source.answer(number, false));
         outputs
     }
 
@@ -259,9 +264,9 @@ impl AskedChanges {
         &mut self,
         act: RefusedAct,
         rule: impl Into<Cow<'static, str>>,
-        asker: &Asker<'_>,
+        source: &ChangeSource<'_>,
     ) -> Vec<AgentOutput> {
-        let shown = act.shown(asker.host);
+        let shown = act.shown(source.host);
         if self.refused.len() >= MAX_REFUSED || !self.refused.insert(act.act) {
             return Vec::new();
         }
@@ -274,20 +279,20 @@ impl AskedChanges {
         &mut self,
         question: AskedQuestion,
         facts: CallFacts,
-        asker: &Asker<'_>,
+        source: &ChangeSource<'_>,
         limits: &AgentLimits,
     ) -> [AgentOutput; 2] {
-        let start = asker.start;
+        let start = source.start;
         let change = question.change.clone();
         let again = if question.earlier == 0 { String::new() } else { format!("_{}", question.earlier) };
         let call = ToolCallId::new(format!("agent_change_{start}_{}{again}", change.number));
-        let (title, kind) = (question.title(asker.host), question.kind());
+        let (title, kind) = (question.title(source.host), question.kind());
         // JSON has texts only; the title names every path.
         let locations = change.ends().filter(|path| path.to_str().is_some()).map(ToolCallLocation::new);
         let announced = ToolCall::new(call.clone(), title.clone())
             .kind(kind)
             .status(ToolCallStatus::Pending)
-            .content(question.content(asker.host))
+            .content(question.content(source.host))
             .locations(locations.collect::<Vec<_>>());
         let fields = ToolCallUpdateFields::new()
             .title(title)
@@ -296,13 +301,13 @@ impl AskedChanges {
             .content(announced.content.clone())
             .locations(announced.locations.clone());
         let request = RequestPermissionRequest::new(
-            asker.host.session.clone(),
+            source.host.session.clone(),
             ToolCallUpdate::new(call.clone(), fields),
-            question.options(asker.host, &limits.mode.0),
+            question.options(source.host, &limits.mode.0),
         );
-        let id = asker.host.client.reserve_id();
+        let id = source.host.client.reserve_id();
         let (reply, answer) = oneshot::channel();
-        let messages = asker.messages.sender();
+        let messages = source.messages.sender();
         tokio::spawn(async move {
             let answer = match tokio::time::timeout(LIMIT, answer).await {
                 Ok(answer) => client::decode(answer.unwrap_or(Err(ClientError::Gone))),
@@ -323,7 +328,7 @@ impl AskedChanges {
     pub(super) fn answered(
         &mut self,
         answered: AnsweredChange,
-        asker: &Asker<'_>,
+        source: &ChangeSource<'_>,
         limits: &AgentLimits,
     ) -> Vec<AgentOutput> {
         let AnsweredChange { number, answer, content } = answered;
@@ -343,9 +348,9 @@ impl AskedChanges {
                 (String::new(), permission::UNANSWERED, refusal)
             }
             Err(ClientError::Late(limit)) => {
-                asker.host.client.withdraw(request);
+                source.host.client.withdraw(request);
                 let refusal = format!("No answer came within {} minutes.", limit.as_secs() / 60);
-                let text = format!("{refusal} Refused: {}.\n\n", question.title(asker.host));
+                let text = format!("{refusal} Refused: {}.\n\n", question.title(source.host));
                 outputs.push(AgentOutput::NoticeInTurn(text));
                 (String::new(), permission::UNANSWERED, refusal)
             }
@@ -359,7 +364,7 @@ impl AskedChanges {
             outputs.push(concluded(call, Some("The content has changed since the question.")));
             let earlier = question.earlier + 1;
             self.waiting.push_front(AskedQuestion { content, earlier, ..question });
-            outputs.extend(self.decide(asker, limits));
+            outputs.extend(self.decide(source, limits));
             return outputs;
         }
         let denial = match decide(&facts, limits) {
@@ -383,65 +388,70 @@ impl AskedChanges {
             }
             let rule = denial.unwrap_or(rule);
             outputs.push(AgentOutput::Denied { call: call.clone(), tool: TOOL, rule: rule.into() });
-            outputs.extend(RefusedAct::new(question.title(asker.host), &*refusal).shown(asker.host));
+            outputs.extend(RefusedAct::new(question.title(source.host), &*refusal).shown(source.host));
         }
         if !allows {
-            self.note.add(&format!("{refusal} {}", question.title(asker.host)));
+            self.note.add(&format!("{refusal} {}", question.title(source.host)));
         }
         outputs.push(concluded(call, (!allows).then_some(&*refusal)));
-        outputs.extend(asker.answer(question.change.number, allows));
-        outputs.extend(self.decide_open("An answer to another question covers it.", asker, limits));
+        outputs.extend(source.answer(question.change.number, allows));
+        outputs.extend(self.decide_open("An answer to another question covers it.", source, limits));
         outputs
     }
 
     /// Withdraws the open questions that need no answer any more, and decides the waiting ones.
-    fn decide_open(&mut self, why: &str, asker: &Asker<'_>, limits: &AgentLimits) -> Vec<AgentOutput> {
+    fn decide_open(
+        &mut self,
+        why: &str,
+        source: &ChangeSource<'_>,
+        limits: &AgentLimits,
+    ) -> Vec<AgentOutput> {
         let mut outputs = Vec::new();
         for open in std::mem::take(&mut self.open) {
-            match self.decide_one(&open.question, asker, limits) {
+            match self.decide_one(&open.question, source, limits) {
                 Decision::Ask(_) => self.open.push(open),
                 Decision::Answer(allows, more) => {
-                    outputs.push(open.close(why, asker));
+                    outputs.push(open.close(why, source));
                     outputs.extend(more);
-                    outputs.extend(asker.answer(open.number(), allows));
+                    outputs.extend(source.answer(open.number(), allows));
                 }
             }
         }
-        outputs.extend(self.decide(asker, limits));
+        outputs.extend(self.decide(source, limits));
         outputs
     }
 
-    fn close_all(&mut self, why: &str, asker: &Asker<'_>) -> Vec<AgentOutput> {
-        std::mem::take(&mut self.open).into_iter().map(|open| open.close(why, asker)).collect()
+    fn close_all(&mut self, why: &str, source: &ChangeSource<'_>) -> Vec<AgentOutput> {
+        std::mem::take(&mut self.open).into_iter().map(|open| open.close(why, source)).collect()
     }
 
     /// The turn is cancelled or over.
-    pub(super) fn refuse(&mut self, asker: &Asker<'_>) -> Vec<AgentOutput> {
+    pub(super) fn refuse(&mut self, source: &ChangeSource<'_>) -> Vec<AgentOutput> {
         let open: Vec<u64> = self.open.iter().map(OpenChange::number).collect();
         let waiting = std::mem::take(&mut self.waiting);
         let hooking = std::mem::take(&mut self.hooking);
         let numbers =
             open.into_iter().chain(hooking).chain(waiting.into_iter().map(|question| question.change.number));
-        let refused: Vec<AgentOutput> = numbers.filter_map(|number| asker.answer(number, false)).collect();
-        let mut outputs = self.close_all("The turn has ended.", asker);
+        let refused: Vec<AgentOutput> = numbers.filter_map(|number| source.answer(number, false)).collect();
+        let mut outputs = self.close_all("The turn has ended.", source);
         outputs.extend(refused);
         outputs
     }
 
     /// The process is gone, and with it all that waits.
-    pub(super) fn forget(&mut self, asker: &Asker<'_>) -> Vec<AgentOutput> {
+    pub(super) fn forget(&mut self, source: &ChangeSource<'_>) -> Vec<AgentOutput> {
         self.waiting.clear();
         self.hooking.clear();
-        self.close_all("The agent has ended.", asker)
+        self.close_all("The agent has ended.", source)
     }
 
-    pub(super) fn end_turn(&mut self, asker: &Asker<'_>) -> Vec<AgentOutput> {
+    pub(super) fn end_turn(&mut self, source: &ChangeSource<'_>) -> Vec<AgentOutput> {
         self.is_in_turn = false;
         self.told = false;
         self.refused.clear();
         self.consents.end_turn();
-        let mut outputs = self.refuse(asker);
-        outputs.extend(self.refusals.end_turn(asker.host));
+        let mut outputs = self.refuse(source);
+        outputs.extend(self.refusals.end_turn(source.host));
         outputs
     }
 
@@ -455,7 +465,11 @@ impl AskedChanges {
         self.open.iter().filter(denied).map(|open| &open.call)
     }
 
-    pub(super) fn decide_again(&mut self, asker: &Asker<'_>, limits: &AgentLimits) -> Vec<AgentOutput> {
-        self.decide_open("The mode has changed.", asker, limits)
+    pub(super) fn decide_again(
+        &mut self,
+        source: &ChangeSource<'_>,
+        limits: &AgentLimits,
+    ) -> Vec<AgentOutput> {
+        self.decide_open("The mode has changed.", source, limits)
     }
 }

@@ -1,5 +1,5 @@
-//! What questions about an agent's changes need of its session: the running process, its host, and where answers go.
-//! Describes a change as a call for the permission rules. Decides nothing, and sends nothing itself.
+//! The source of an external agent's changes: its host, the process that makes them, and the channel for answers of
+//! hooks and users. Describes a change as a call for the permission rules. Decides nothing, and sends nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::permission::{self, CallFacts, CallSource, Target};
 use crate::process::program::Program;
 use crate::process::{ChangeKind, ChangeQuestion};
 
-pub(super) struct Asker<'a> {
+pub(super) struct ChangeSource<'a> {
     pub host: &'a ExternalAgentHost,
     pub start: u64,
     /// `None` if no process runs.
@@ -18,7 +18,7 @@ pub(super) struct Asker<'a> {
     pub messages: &'a LazyChannel<AgentMessage>,
 }
 
-impl Asker<'_> {
+impl ChangeSource<'_> {
     pub(super) fn answer(&self, number: u64, allows: bool) -> Option<AgentOutput> {
         Some(AgentOutput::AnswerChange { program: self.program?.clone(), number, allows })
     }
