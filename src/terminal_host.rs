@@ -6,7 +6,6 @@
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
-use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -159,7 +158,12 @@ impl TerminalHost {
             self.enter_foreground()?;
         }
         loop {
-            for (source, events) in self.wait()? {
+            let ready = self.wait()?;
+            // Before reports, of which a stop would undo what the shell has done since.
+            if self.is_background && self.user.is_foreground() {
+                self.resume()?;
+            }
+            for (source, events) in ready {
                 match source {
                     WaitSource::UserInput => self.read_user(),
                     WaitSource::UserOutput => self.write_user(),
@@ -178,9 +182,6 @@ impl TerminalHost {
                         }
                     }
                 }
-            }
-            if self.is_background && self.user.is_foreground() {
-                self.resume()?;
             }
             self.advance();
         }
@@ -488,12 +489,6 @@ impl TerminalHost {
         self.pass_written()?;
         let is_hung_up = self.program.is_none();
         self.user.restore()?;
-        let code = match (status.code(), status.signal()) {
-            (Some(code), _) => u8::try_from(code).unwrap_or(1),
-            (None, signal) => {
-                u8::try_from(signal.unwrap_or_default()).map_or(1, |signal| signal.saturating_add(128))
-            }
-        };
-        Ok(ExitCode::from(if is_hung_up { HUNG_UP } else { code }))
+        Ok(ExitCode::from(if is_hung_up { HUNG_UP } else { hosted_process::exit_code(status) }))
     }
 }

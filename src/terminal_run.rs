@@ -153,7 +153,10 @@ pub async fn run(
                 None => run.greet(terminal, &control),
                 Some(Order::Answer { number, option }) => run.answer(terminal, number, &option, &control),
                 Some(Order::Start) => is_started = true,
-                Some(Order::Continue { is_foreground }) => run.continue_program(is_foreground),
+                Some(Order::Continue { is_foreground }) => {
+                    run.continue_program(is_foreground);
+                    control.send(terminal, TerminalReport::ContinueDone);
+                }
                 Some(Order::ListChanges) => {
                     work.push(session_orders::changes_so_far(handle.clone(), terminal).boxed());
                 }
@@ -318,9 +321,11 @@ impl<W: Write> Run<'_, W> {
 
     fn job_changed(&mut self, state: JobState, control: &ControlSocket) {
         match state {
-            JobState::Stopped { group } => {
+            JobState::Stopped { command, group } => {
                 self.group = Some(group);
-                control.send_all(&TerminalReport::Stopped);
+                if terminal::is_stopped(command) {
+                    control.send_all(&TerminalReport::Stopped);
+                }
             }
             JobState::Running => control.send_all(&TerminalReport::Continued),
         }

@@ -84,8 +84,12 @@ pub fn of(parent_of: Pid) -> Vec<Pid> {
 }
 
 fn is_zombie(pid: Pid) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
+    stat_field(pid, 0).is_none_or(|state| state == "Z")
+}
+
+/// True for a process that a signal has stopped and none has continued.
+pub fn is_stopped(pid: Pid) -> bool {
+    stat_field(pid, 0).is_some_and(|state| state == "T")
 }
 
 fn scan() -> io::Result<Vec<Pid>> {

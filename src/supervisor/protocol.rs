@@ -112,6 +112,7 @@ impl ProcessFailure {
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
     Stopped {
+        command: i32,
         /// The process group of the command.
         group: i32,
     },
@@ -437,7 +438,10 @@ mod tests {
     }
 
     fn job_state() -> impl Strategy<Value = JobState> {
-        prop_oneof![any::<i32>().prop_map(|group| JobState::Stopped { group }), Just(JobState::Running)]
+        prop_oneof![
+            any::<(i32, i32)>().prop_map(|(command, group)| JobState::Stopped { command, group }),
+            Just(JobState::Running)
+        ]
     }
 
     fn broker_event() -> impl Strategy<Value = BrokerEvent> {

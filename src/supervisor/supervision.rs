@@ -265,7 +265,7 @@ impl Supervision<'_> {
 fn job_state(command: Pid, status: WaitStatus) -> Option<JobState> {
     if status.stopped() {
         let group = process::getpgid(Some(command)).unwrap_or(command);
-        return Some(JobState::Stopped { group: group.as_raw_nonzero().get() });
+        return Some(JobState::Stopped { command: command.as_raw_pid(), group: group.as_raw_pid() });
     }
     status.continued().then_some(JobState::Running)
 }

@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use crate::process::terminal::HOSTED_ARGUMENT;
 use crate::supervisor::protocol::{self, MAX_REPORT, MessageReader};
@@ -29,9 +30,23 @@ impl HostedProcess {
             command.stderr(Stdio::inherit());
         }
         let child = command.stdout(terminal).spawn()?;
-        let reports =
-            ReportReader { stream: ours, messages: MessageReader::new(MAX_REPORT), is_ended: false };
+        let reports = ReportReader {
+            stream: ours,
+            messages: MessageReader::new(MAX_REPORT),
+            is_ended: false,
+            continues: 0,
+        };
         Ok(Self { child, reports })
+    }
+}
+
+/// The exit code that a shell has for an end.
+pub(super) fn exit_code(status: ExitStatus) -> u8 {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => u8::try_from(code).unwrap_or(1),
+        (None, signal) => {
+            u8::try_from(signal.unwrap_or_default()).map_or(1, |signal| signal.saturating_add(128))
+        }
     }
 }
 
@@ -39,6 +54,8 @@ pub(super) struct ReportReader {
     stream: UnixStream,
     messages: MessageReader,
     is_ended: bool,
+    /// Number of orders to continue that are not carried out.
+    continues: usize,
 }
 
 impl ReportReader {
@@ -66,17 +83,22 @@ impl ReportReader {
         }
     }
 
+    /// Leaves out the stops before an order to continue.
     pub(super) fn take(&mut self) -> Option<TerminalReport> {
         loop {
-            // An unreadable message costs itself.
-            if let Ok(report) = self.messages.take()? {
-                return Some(report);
+            match self.messages.take()? {
+                Ok(TerminalReport::ContinueDone) => self.continues = self.continues.saturating_sub(1),
+                Ok(TerminalReport::Stopped) if self.continues > 0 => {}
+                Ok(report) => return Some(report),
+                // An unreadable message costs itself.
+                Err(_) => {}
             }
         }
     }
 
     /// The hosted process never makes this one wait, and may be gone.
     pub(super) fn send(&mut self, order: &Order) {
+        self.continues += usize::from(matches!(order, Order::Continue { .. }));
         let line = protocol::encode(order).unwrap_or_default();
         let _ = self.stream.write_all(&line);
     }

@@ -176,7 +176,10 @@ impl Panel {
             }
             TerminalReport::Closed(number) => return self.closed(number, now),
             TerminalReport::Ended => return PanelEffect::Close,
-            TerminalReport::Message(_) | TerminalReport::Stopped | TerminalReport::Continued => {}
+            TerminalReport::Message(_)
+            | TerminalReport::Stopped
+            | TerminalReport::Continued
+            | TerminalReport::ContinueDone => {}
         }
         PanelEffect::None
     }

@@ -106,6 +106,8 @@ pub enum TerminalReport {
     Message(String),
     Stopped,
     Continued,
+    /// [`Order::Continue`] was carried out, so an earlier [`Self::Stopped`] is out of date. Sent to its sender alone.
+    ContinueDone,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

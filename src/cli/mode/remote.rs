@@ -80,6 +80,7 @@ pub(in crate::cli) async fn run(
             | TerminalReport::Message(_)
             | TerminalReport::Stopped
             | TerminalReport::Continued
+            | TerminalReport::ContinueDone
             | TerminalReport::Ended => {}
         }
     }
@@ -269,6 +270,7 @@ impl<W: Write> Attached<W> {
             TerminalReport::Continued => writeln!(self.output, "The program continues."),
             TerminalReport::Message(_)
             | TerminalReport::Ended
+            | TerminalReport::ContinueDone
             | TerminalReport::Refusal(_)
             | TerminalReport::Changes(_)
             | TerminalReport::Undone { .. }

@@ -7,6 +7,7 @@ use rustix::process::{self, Pid, Signal};
 use rustix::termios::{LocalModes, isatty, tcgetattr};
 
 use crate::kernel;
+use crate::supervisor::children;
 
 /// False while a full-screen program draws on the terminal at standard error: it switches off the terminal's
 /// own editing of lines.
@@ -26,6 +27,11 @@ pub fn become_hosted(input: &io::Stdin, output: &io::Stdout) -> io::Result<Owned
     process::ioctl_tiocsctty(output)?;
     rustix::stdio::dup2_stdin(output)?;
     Ok(connection)
+}
+
+/// True while a command is stopped. A report of its stop can come later than a signal that continues it.
+pub fn is_stopped(command: i32) -> bool {
+    Pid::from_raw(command).is_some_and(children::is_stopped)
 }
 
 /// Continues a stopped process group of this session, in the foreground of its terminal or not.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
+use rustix::process::{Pid, Signal};
 
 use super::run::Place;
 use crate::support::requirements::python;
@@ -181,6 +182,71 @@ fn program_comes_back_from_the_background() {
     terminal.end();
 }
 
+/// A program that reads in the background stops. The process that has the user's terminal and the one that has the
+/// session hear of it later than `fg`, which continues the program.
+#[test]
+fn stop_before_the_foreground_does_not_count_behind_it() {
+    let place = Place::new();
+    let script = "echo $$ > process; echo ready; until [ -e go ]; do echo > running; done; read line; echo got $line\n";
+    place.script("late", script);
+    for slow in ["host", "session"] {
+        let mut terminal = place.shell("code");
+        terminal.line("mg sh late");
+        terminal.wait_for("ready");
+        let read = std::fs::read_to_string(place.work().join("process")).unwrap();
+        let program = read.trim().parse().unwrap();
+        let host = only_child(i32::try_from(terminal.process()).unwrap());
+        let slow = if slow == "host" { host } else { only_child(host) };
+        terminal.send("\x1a");
+        terminal.wait_for("Stopped");
+        std::fs::remove_file(place.work().join("running")).unwrap();
+        terminal.line("bg");
+        terminal.wait_for("late &");
+        terminal.wait_until("running", |_| exists(&place.work().join("running")));
+        send_signal(slow, Signal::STOP);
+        terminal.wait_until("slow", |_| state(slow) == Some('T'));
+        if slow != host {
+            terminal.line("fg");
+            terminal.wait_for("sh late");
+            terminal.wait_until("in the foreground", |terminal| !terminal.edits_lines());
+        }
+        std::fs::write(place.work().join("go"), "").unwrap();
+        terminal.wait_until("stopped by its read", |_| state(program) == Some('T'));
+        // Then the report of the stop has come to the host.
+        std::thread::sleep(MOMENT);
+        if slow == host {
+            terminal.line("fg");
+            terminal.wait_for("sh late");
+        } else {
+            send_signal(slow, Signal::CONT);
+        }
+        terminal.wait_until("in the foreground", |terminal| !terminal.edits_lines());
+        terminal.line("typed");
+        terminal.wait_for("got typed");
+        terminal.wait_for("$ ");
+        terminal.line("exit");
+        terminal.end();
+        std::fs::remove_file(place.work().join("go")).unwrap();
+    }
+}
+
+fn only_child(process: i32) -> i32 {
+    let list = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap();
+    let children: Vec<_> = list.split_ascii_whitespace().collect();
+    let [child] = children[..] else { panic!("children of {process}: {children:?}") };
+    child.parse().unwrap()
+}
+
+/// `T` for a stopped process.
+fn state(process: i32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+fn send_signal(process: i32, signal: Signal) {
+    rustix::process::kill_process(Pid::from_raw(process).unwrap(), signal).unwrap();
+}
+
 #[test]
 fn shell_inside_has_its_own_jobs() {
     let place = Place::new();
@@ -258,8 +324,7 @@ fn keys_and_signals_reach_the_program() {
     terminal.wait_for("ready");
     terminal.resize(101, 37);
     terminal.wait_for("37 101");
-    let modegate = i32::try_from(terminal.process()).ok().and_then(rustix::process::Pid::from_raw).unwrap();
-    rustix::process::kill_process(modegate, rustix::process::Signal::INT).unwrap();
+    send_signal(i32::try_from(terminal.process()).unwrap(), Signal::INT);
     assert_eq!(terminal.end().code(), Some(130), "a signal to Modegate is one to the program");
     for program in [["no-such-program"], ["/etc/passwd"]] {
         let command = place.modegate(&[&["run", "--mode", "plan", "--"][..], &program].concat());
