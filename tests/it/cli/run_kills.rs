@@ -1,5 +1,5 @@
-//! `modegate run`, killed during brokered work. No process remains after a second, and an undo restores all
-//! files, or reports that changes are unknown.
+//! `modegate run`, killed during brokered work. No process remains after a second, but for a Modegate that reports
+//! the end, and an undo restores all files, or reports that changes are unknown.
 //!
 //! `KILLS=200 SEED=7 cargo test run_kills -- --nocapture` kills Modegate and the supervisor this often.
 
@@ -13,8 +13,11 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::run::Place;
 
-/// All processes have to end within this time.
+/// The processes of the program and the services of Modegate have to end within this time.
 const LIMIT: Duration = Duration::from_secs(1);
+
+/// Time for the end of a Modegate that was not killed.
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Numbered files that the program changes, removes and moves.
 const FILES: usize = 60;
@@ -65,6 +68,11 @@ fn processes_in(folder: &Path) -> Vec<Pid> {
 fn is_supervisor(pid: Pid) -> bool {
     let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     arguments.split(|byte| *byte == 0).nth(1) == Some(b"__supervise")
+}
+
+fn command_line(pid: Pid) -> String {
+    let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&arguments).replace('\0', " ")
 }
 
 fn is_alive(pid: Pid) -> bool {
@@ -125,6 +133,21 @@ fn make_files(work: &Path) {
     std::fs::write(work.join("large"), vec![b'x'; 8 << 20]).unwrap();
 }
 
+/// Waits for the end of processes. Kills those that are left after `limit`, and returns their commands.
+fn left_after(limit: Duration, mut remaining: impl FnMut() -> Vec<Pid>) -> Vec<String> {
+    let start = Instant::now();
+    while !remaining().is_empty() && start.elapsed() < limit {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let left = remaining();
+    let commands = left.iter().map(|pid| command_line(*pid)).collect();
+    for pid in left {
+        // It may have just ended.
+        let _ = kill_process(pid, Signal::KILL);
+    }
+    commands
+}
+
 /// Kills the victim during the work, after `delay`. Returns the failure, if there is one.
 fn round(victim: Victim, delay: Duration) -> Option<String> {
     let place = Place::new();
@@ -157,22 +180,24 @@ fn round(victim: Victim, delay: Duration) -> Option<String> {
         assert!(is_alive(processes.supervisor), "the control");
         processes.kill(Victim::Modegate);
     }
-    let start = Instant::now();
-    let service_processes = [processes.guard, processes.fork_server];
-    let is_over = || processes_in(&work).is_empty() && !service_processes.iter().any(|pid| is_alive(*pid));
-    while !is_over() && start.elapsed() < LIMIT {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let mut left = processes_in(&work);
-    left.extend(service_processes.into_iter().filter(|pid| is_alive(*pid)));
-    for pid in &left {
-        let _ = kill_process(*pid, Signal::KILL);
-    }
+    let survives = matches!(victim, Victim::Supervisor | Victim::ForkServerAndSupervisor);
+    let mut left = left_after(LIMIT, || {
+        let mut all = processes_in(&work);
+        all.retain(|pid| !survives || *pid != processes.modegate);
+        all
+    });
+    // It reports the end of the program, and its last commit can wait for a busy disk.
+    left.extend(left_after(DEADLINE, || match child.try_wait().unwrap() {
+        None => vec![processes.modegate],
+        Some(_) => Vec::new(),
+    }));
+    left.extend(left_after(LIMIT, || {
+        [processes.guard, processes.fork_server].into_iter().filter(|pid| is_alive(*pid)).collect()
+    }));
     let code = child.wait().unwrap().code();
     if !left.is_empty() {
-        return Some(format!("{victim:?}: {} processes are left after {LIMIT:?}", left.len()));
+        return Some(format!("{victim:?}: left: {left:?}"));
     }
-    let survives = matches!(victim, Victim::Supervisor | Victim::ForkServerAndSupervisor);
     let mut messages = String::new();
     errors.read_to_string(&mut messages).unwrap();
     if survives && (code != Some(125) || !messages.contains("was killed")) {
