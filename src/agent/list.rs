@@ -18,7 +18,7 @@ use crate::ids;
 use crate::mode::Modes;
 use crate::platform::files::real_path;
 use crate::session::{Closed, head_meta};
-use crate::store::sessions::{ListedRuns, OpenSessionError, SessionQuery, StoredSession};
+use crate::store::sessions::{ListedRuns, ListedSession, OpenSessionError, SessionQuery};
 
 const PAGE: usize = 50;
 
@@ -52,7 +52,7 @@ impl Agent {
 
     /// Returns the modes in which the sessions would open (D10). Only modes that are not built in need files,
     /// which are read once per folder, off the runtime's thread. After a timeout their modes are left out.
-    async fn modes_of(&self, sessions: &[StoredSession]) -> Vec<Option<String>> {
+    async fn modes_of(&self, sessions: &[ListedSession]) -> Vec<Option<String>> {
         let built_in = sessions.iter().map(|session| {
             let mode = session.mode.as_deref()?;
             Modes::built_in().resolve(mode).ok().map(|mode| mode.id.clone())
@@ -131,7 +131,7 @@ fn notice_meta(reason: &str) -> Meta {
     Meta::from_iter([(NOTICE_META.to_owned(), json!(reason))])
 }
 
-fn info(session: &StoredSession, mode: Option<&str>) -> SessionInfo {
+fn info(session: &ListedSession, mode: Option<&str>) -> SessionInfo {
     let mode = mode.map(|mode| Meta::from_iter([(MODE_META.to_owned(), json!(mode))]));
     SessionInfo::new(session.id.clone(), session.cwd.clone())
         .additional_directories(session.directories.clone())

@@ -38,6 +38,8 @@ const LAST: &str = "last";
 
 const MIN_PART: usize = 6;
 
+const GONE: &str = "the session is gone";
+
 /// A part of an id is sufficient if only one id starts or ends with it.
 #[derive(Debug, Subcommand)]
 pub(super) enum SessionsCommand {
@@ -134,10 +136,16 @@ pub(super) async fn run(
             let listing = SessionQuery { cwd, limit, search, runs, ..SessionQuery::default() };
             let mut sessions = store.sessions(listing.clone()).await?;
             let more = store.count_sessions(listing.clone()).await?.saturating_sub(sessions.len() as u64);
-            read_modes(&mut sessions, flags, &environment);
+            let mut opening_modes = OpeningModes::new(flags, &environment);
+            for session in &mut sessions {
+                session.mode = Some(opening_modes.of(&session.cwd, session.mode.as_deref()));
+            }
             if json {
-                for session in &sessions {
-                    writeln!(output, "{}", serde_json::to_string(&SessionOutput::new(session))?)?;
+                for listed in sessions {
+                    // It may have just been deleted.
+                    let Some(session) = store.session(&listed.id).await? else { continue };
+                    let session = StoredSession { mode: listed.mode, ..session };
+                    writeln!(output, "{}", serde_json::to_string(&SessionOutput::new(&session))?)?;
                 }
             } else if sessions.is_empty() {
                 writeln!(output, "{}", nothing_listed(&store, listing).await?)?;
@@ -151,7 +159,8 @@ pub(super) async fn run(
         SessionsCommand::Show { id, json } => {
             let store = open_to_read(flags, &environment)?;
             let mut session = find(&store, &config::working_folder(flags)?, &id).await?;
-            read_modes(std::slice::from_mut(&mut session), flags, &environment);
+            let mut opening_modes = OpeningModes::new(flags, &environment);
+            session.mode = Some(opening_modes.of(&session.cwd, session.mode.as_deref()));
             if json {
                 let details = SessionDetails::new(&session, store.changes(&session.id).await?);
                 writeln!(output, "{}", serde_json::to_string(&details)?)?;
@@ -176,7 +185,8 @@ pub(super) async fn run(
         SessionsCommand::Export { id, format, output: file } => {
             let store = open_to_read(flags, &environment)?;
             let mut session = find(&store, &config::working_folder(flags)?, &id).await?;
-            read_modes(std::slice::from_mut(&mut session), flags, &environment);
+            let mut opening_modes = OpeningModes::new(flags, &environment);
+            session.mode = Some(opening_modes.of(&session.cwd, session.mode.as_deref()));
             let mut file = file.as_deref().map(new_file).transpose()?;
             let mut output: &mut dyn Write = file.as_mut().map_or(&mut output, |file| file);
             if format == ExportFormat::Markdown {
@@ -266,11 +276,12 @@ pub(super) async fn find(store: &Store, cwd: &Path, part: &str) -> anyhow::Resul
     if part == LAST {
         let cwd = Some(real_path(cwd).unwrap_or_else(|_| cwd.to_owned()));
         let listing = SessionQuery { cwd, limit: 1, ..SessionQuery::default() };
-        return store
+        let newest = store
             .sessions(listing)
             .await?
             .pop()
-            .context("there is no session of this directory: `modegate sessions list --all` lists all");
+            .context("there is no session of this directory: `modegate sessions list --all` lists all")?;
+        return store.session(&newest.id).await?.context(GONE);
     }
     if part.len() < MIN_PART {
         bail!("{part:?} is too short: give at least {MIN_PART} characters of the id");
@@ -278,7 +289,7 @@ pub(super) async fn find(store: &Store, cwd: &Path, part: &str) -> anyhow::Resul
     let matching_ids = store.sessions_like(part).await?;
     match matching_ids.as_slice() {
         [] => bail!("there is no session {part:?}: `modegate sessions list --all` lists them"),
-        [id] => store.session(id).await?.context("the session is gone"),
+        [id] => store.session(id).await?.context(GONE),
         several => {
             let names: Vec<String> = several.iter().map(ToString::to_string).collect();
             bail!("{part:?} matches {}: give more characters of the id", names.join(", "))
@@ -337,15 +348,24 @@ pub(super) fn open_to_read(flags: &Flags, environment: &Environment) -> anyhow::
         .with_context(|| path.display().to_string())
 }
 
-/// Replaces the stored modes by those in which the sessions would open.
-fn read_modes(sessions: &mut [StoredSession], flags: &Flags, environment: &Environment) {
-    let policies = Policies::new(environment, None, false);
-    let mut folders: HashMap<PathBuf, Loaded> = HashMap::new();
-    for session in sessions {
-        let loaded = folders.entry(session.cwd.clone()).or_insert_with_key(|folder| policies.load(folder));
+/// The modes in which sessions would open. Reads the files of each folder once.
+struct OpeningModes<'a> {
+    flags: &'a Flags,
+    policies: Policies,
+    folders: HashMap<PathBuf, Loaded>,
+}
+
+impl<'a> OpeningModes<'a> {
+    fn new(flags: &'a Flags, environment: &Environment) -> Self {
+        Self { flags, policies: Policies::new(environment, None, false), folders: HashMap::new() }
+    }
+
+    fn of(&mut self, folder: &Path, stored: Option<&str>) -> String {
+        let Self { flags, policies, folders } = self;
+        let loaded = folders.entry(folder.to_owned()).or_insert_with_key(|folder| policies.load(folder));
         let Layers { modes, default_mode, .. } = &loaded.layers;
         let defaults = Defaults { command_line: flags.mode.as_deref(), configured: default_mode.as_deref() };
-        session.mode = Some(modes.effective(session.mode.as_deref(), defaults).mode.id.clone());
+        modes.effective(stored, defaults).mode.id.clone()
     }
 }
 

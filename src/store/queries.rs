@@ -9,7 +9,9 @@ use super::checkpoint::{self, FoundCheckpoint};
 use super::events::{self, StoredEvent};
 use super::evidence::{self, Evidence};
 use super::outbox::{self, Outbox, OutboxCounts, OutboxLock, WaitingLink, WaitingSpan};
-use super::sessions::{self, OldSession, OpenSessionError, SessionQuery, StoredGrant, StoredSession};
+use super::sessions::{
+    self, ListedSession, OldSession, OpenSessionError, SessionQuery, StoredGrant, StoredSession,
+};
 use super::{Store, StoreError, fork, intent, memories, removal, spending};
 use crate::acp::SessionId;
 use crate::budget::Spent;
@@ -32,7 +34,7 @@ impl Store {
         self.query(move |connection, owner| sessions::find(connection, owner, &id)).await
     }
 
-    pub async fn sessions(&self, listing: SessionQuery) -> Result<Vec<StoredSession>, StoreError> {
+    pub async fn sessions(&self, listing: SessionQuery) -> Result<Vec<ListedSession>, StoreError> {
         self.query(move |connection, owner| sessions::list(connection, owner, listing)).await
     }
 

@@ -22,7 +22,6 @@ pub struct StoredSession {
     pub title: Option<String>,
     pub created_at: i64,
     pub updated_at: i64,
-    /// The system prompt. `None` in lists.
     pub system: Option<String>,
     /// Model and effort, if the user chose them.
     pub chosen: Option<(String, String)>,
@@ -39,6 +38,19 @@ pub struct StoredSession {
     pub external_session: Option<String>,
     /// The external agent's mode before the sandbox required its read-only mode.
     pub external_mode: Option<String>,
+}
+
+/// What a list shows of a [`StoredSession`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedSession {
+    pub id: SessionId,
+    pub cwd: PathBuf,
+    pub directories: Vec<PathBuf>,
+    pub mode: Option<String>,
+    pub title: Option<String>,
+    pub updated_at: i64,
+    pub is_open_elsewhere: bool,
+    pub forked_from: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,16 +104,19 @@ pub enum OpenSessionError {
 
 // The newest row by id decides the mode (G43). The column `mode` is a copy, and the only source in the oldest
 // databases.
-const COLUMNS: &str = "id, cwd, directories, \
+const LISTED_COLUMNS: &str = "id, cwd, directories, \
     coalesce((SELECT to_mode FROM mode_changes WHERE session_id = sessions.id ORDER BY mode_changes.id DESC LIMIT 1), mode), \
-    title, created_at, updated_at, model, effort, owner, \
+    title, updated_at, owner, forked_from";
+
+// Behind those of a list. They look up the newest event and the newest entry of the audit log.
+const OTHER_COLUMNS: &str = "created_at, model, effort, \
     (SELECT coalesce(max(seq) + 1, 0) FROM events WHERE session_id = sessions.id), \
     coalesce((SELECT turn FROM events WHERE session_id = sessions.id ORDER BY seq DESC LIMIT 1), 0), \
-    (SELECT max(number) FROM chain WHERE session_id = sessions.id), chained, forked_from, parent, agent, \
-    harness_session, harness_mode";
+    (SELECT max(number) FROM chain WHERE session_id = sessions.id), chained, parent, agent, harness_session, harness_mode";
 
-/// The call that stands for a program is among them.
-const FIRST_EVENTS: u64 = 256;
+/// The call that stands for a program is among them: only the prompt, its title and notices precede it. A list reads
+/// as many events of each session that is not one of `modegate run`.
+const FIRST_EVENTS: u64 = 32;
 
 /// Sessions that are neither copied nor deleted at the moment.
 const VISIBLE: &str = "coalesce(state, 'empty') = 'empty'";
@@ -128,7 +143,7 @@ pub(super) fn list(
     connection: &Connection,
     owner: &StoreOwner,
     listing: SessionQuery,
-) -> rusqlite::Result<Vec<StoredSession>> {
+) -> rusqlite::Result<Vec<ListedSession>> {
     let sql = list_sql(&listing);
     // No id follows this one, if the list begins.
     let (at, id) = listing.after.map_or((i64::MAX, "\u{10ffff}".into()), |(at, id)| (at, id.0.to_string()));
@@ -136,7 +151,7 @@ pub(super) fn list(
     let limit = i64::try_from(listing.limit).unwrap_or(i64::MAX);
     let search = listing.search.as_deref().map(containing);
     sql::rows(connection, &sql, params![at, id, limit, cwd, listing.agent, search], |row| {
-        read(row, connection, owner)
+        read_listed(row, owner)
     })
 }
 
@@ -150,7 +165,7 @@ fn containing(part: &str) -> String {
 pub(super) fn list_sql(listing: &SessionQuery) -> String {
     let (index, filter) = filter(listing, [4, 5, 6]);
     format!(
-        "SELECT {COLUMNS} FROM sessions INDEXED BY {index} WHERE parent IS NULL AND state IS NULL AND {filter} \
+        "SELECT {LISTED_COLUMNS} FROM sessions INDEXED BY {index} WHERE parent IS NULL AND state IS NULL AND {filter} \
          AND (updated_at, id) < (?1, ?2) ORDER BY updated_at DESC, id DESC LIMIT ?3"
     )
 }
@@ -291,10 +306,9 @@ pub(super) fn find(
     owner: &StoreOwner,
     id: &SessionId,
 ) -> rusqlite::Result<Option<StoredSession>> {
-    let mut statement =
-        connection.prepare_cached(&format!("SELECT {COLUMNS} FROM sessions WHERE id = ?1 AND {VISIBLE}"))?;
-    let found = statement.query_row(params![&*id.0], |row| read(row, connection, owner)).optional()?;
-    found.map(|session| Ok(StoredSession { system: system_prompt(connection, id)?, ..session })).transpose()
+    let sql = format!("SELECT {LISTED_COLUMNS}, {OTHER_COLUMNS} FROM sessions WHERE id = ?1 AND {VISIBLE}");
+    let mut statement = connection.prepare_cached(&sql)?;
+    statement.query_row(params![&*id.0], |row| read(row, connection, owner)).optional()
 }
 
 fn system_prompt(connection: &Connection, id: &SessionId) -> rusqlite::Result<Option<String>> {
@@ -303,16 +317,31 @@ fn system_prompt(connection: &Connection, id: &SessionId) -> rusqlite::Result<Op
     connection.prepare_cached(sql)?.query_row(params![&*id.0], |row| row.get(0))
 }
 
+fn read_listed(row: &rusqlite::Row<'_>, owner: &StoreOwner) -> rusqlite::Result<ListedSession> {
+    let directories: Option<String> = row.get(2)?;
+    let owned_by: Option<String> = row.get(6)?;
+    Ok(ListedSession {
+        id: session_id(row)?,
+        cwd: PathBuf::from(row.get::<_, String>(1)?),
+        // An invalid list counts as empty, so that a session never gains folders from it.
+        directories: directories.and_then(|list| serde_json::from_str(&list).ok()).unwrap_or_default(),
+        mode: row.get::<_, Option<String>>(3)?.filter(|mode| !mode.trim().is_empty()),
+        title: row.get(4)?,
+        updated_at: row.get(5)?,
+        is_open_elsewhere: owned_by.is_some_and(|owned_by| owner.is_other(&owned_by)),
+        forked_from: row.get(7)?,
+    })
+}
+
 fn read(
     row: &rusqlite::Row<'_>,
     connection: &Connection,
     owner: &StoreOwner,
 ) -> rusqlite::Result<StoredSession> {
-    let id = SessionId::new(row.get::<_, String>(0)?);
-    let directories: Option<String> = row.get(2)?;
-    let (model, effort): (Option<String>, Option<String>) = (row.get(7)?, row.get(8)?);
-    let owned_by: Option<String> = row.get(9)?;
-    let length: Option<i64> = row.get(12)?;
+    let ListedSession { id, cwd, directories, mode, title, updated_at, is_open_elsewhere, forked_from } =
+        read_listed(row, owner)?;
+    let (model, effort): (Option<String>, Option<String>) = (row.get(9)?, row.get(10)?);
+    let length: Option<i64> = row.get(13)?;
     let head = match length {
         None => Head::start(&id.0),
         Some(length) => {
@@ -323,25 +352,24 @@ fn read(
         }
     };
     Ok(StoredSession {
-        cwd: PathBuf::from(row.get::<_, String>(1)?),
-        // An invalid list counts as empty, so that a session never gains folders from it.
-        directories: directories.and_then(|list| serde_json::from_str(&list).ok()).unwrap_or_default(),
-        mode: row.get::<_, Option<String>>(3)?.filter(|mode| !mode.trim().is_empty()),
-        title: row.get(4)?,
-        created_at: row.get(5)?,
-        updated_at: row.get(6)?,
-        system: None,
+        system: system_prompt(connection, &id)?,
+        created_at: row.get(8)?,
         chosen: model.zip(effort),
-        events: row.get::<_, i64>(10)?.cast_unsigned(),
-        turns: row.get::<_, i64>(11)?.cast_unsigned(),
+        events: row.get::<_, i64>(11)?.cast_unsigned(),
+        turns: row.get::<_, i64>(12)?.cast_unsigned(),
         head,
-        is_chained: row.get(13)?,
-        forked_from: row.get(14)?,
+        is_chained: row.get(14)?,
         parent: row.get::<_, Option<String>>(15)?.map(SessionId::new),
         agent: row.get(16)?,
         external_session: row.get(17)?,
         external_mode: row.get(18)?,
-        is_open_elsewhere: owned_by.is_some_and(|owned_by| owner.is_other(&owned_by)),
         id,
+        cwd,
+        directories,
+        mode,
+        title,
+        updated_at,
+        is_open_elsewhere,
+        forked_from,
     })
 }

@@ -23,7 +23,7 @@ use modegate::model::{Effort, EncodedHistory, Message, ModelId, ModelRequest, To
 use modegate::permission::rules::RuleTexts;
 use modegate::permission::{CallFacts, Ceilings, Effect, Grants, Target, Verdict, decide};
 use modegate::rpc;
-use modegate::store::sessions::SessionQuery;
+use modegate::store::sessions::{ListedRuns, SessionQuery};
 use modegate::store::{ModeChange, ModeSource, Row, Store, StoreLocation, Sync};
 use modegate::tool::{Toolset, commands_of};
 
@@ -47,6 +47,8 @@ pub(crate) enum Run {
 
 /// Sessions of the cases about a store that has many.
 const STORED: i64 = 2_000;
+
+const PAGE: usize = 50;
 
 /// Each with enough iterations for a small spread.
 pub(crate) const CASES: [Case; 14] = [
@@ -292,7 +294,8 @@ fn event(session: i64, seq: u64) -> Row {
     }
 }
 
-/// A store in memory with sessions of one event and a system prompt of 8,000 bytes.
+/// A store in memory with sessions of one event and a system prompt of 8,000 bytes. The newest page of them has as many
+/// events as the list reads.
 fn store_with_sessions() -> Store {
     let store = Store::open(StoreLocation::Memory, Sync::Normal).unwrap();
     let prompt: Arc<str> = "Use tabs. ".repeat(800).into();
@@ -302,16 +305,18 @@ fn store_with_sessions() -> Store {
     };
     let rows = (0..STORED).flat_map(|number| [session(number), event(number, 0), prompt_of(number)]);
     store.post_all(rows.collect());
+    let newest = STORED - i64::try_from(PAGE).unwrap()..STORED;
+    store.post_all(newest.flat_map(|number| (1..40).map(move |seq| event(number, seq))).collect());
     store
 }
 
-/// An iteration reads a page of the list of 2,000 sessions.
+/// An iteration reads a page of the list of 2,000 sessions, as a client gets it.
 fn list_sessions(iterations: u64) {
     let store = store_with_sessions();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     for _ in 0..iterations {
-        let page = SessionQuery { limit: 50, ..SessionQuery::default() };
-        assert_eq!(runtime.block_on(store.sessions(page)).unwrap().len(), 50);
+        let page = SessionQuery { limit: PAGE, runs: ListedRuns::LeftOut, ..SessionQuery::default() };
+        assert_eq!(runtime.block_on(store.sessions(page)).unwrap().len(), PAGE);
     }
 }
 

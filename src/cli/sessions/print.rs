@@ -16,7 +16,7 @@ use crate::line_diff;
 use crate::session::Undone;
 use crate::store::events::{self, StoredEvent};
 use crate::store::evidence::Evidence;
-use crate::store::sessions::{SessionQuery, StoredSession};
+use crate::store::sessions::{ListedSession, SessionQuery, StoredSession};
 use crate::text::{code_block, counted, start};
 use crate::workspace::{Changed, changed_files};
 
@@ -29,11 +29,11 @@ const FILES: usize = 20;
 const NO_PROMPT: &str = "(no prompt yet)";
 
 /// Ids are as short as other commands accept them.
-pub(super) fn list(sessions: &[StoredSession], with_folder: bool, output: &mut impl Write) -> io::Result<()> {
+pub(super) fn list(sessions: &[ListedSession], with_folder: bool, output: &mut impl Write) -> io::Result<()> {
     let ids: Vec<&str> = sessions.iter().map(|session| &*session.id.0).collect();
     let length = short_length(&ids);
     for session in sessions {
-        let StoredSession { id, cwd, mode, title, updated_at, .. } = session;
+        let ListedSession { id, cwd, mode, title, updated_at, .. } = session;
         let id = &id.0[id.0.len().saturating_sub(length)..];
         let mode = mode.as_deref().unwrap_or("-");
         let title = line_of(title.as_deref().unwrap_or(NO_PROMPT));
