@@ -158,12 +158,7 @@ impl TerminalHost {
             self.enter_foreground()?;
         }
         loop {
-            let ready = self.wait()?;
-            // Before reports, of which a stop would undo what the shell has done since.
-            if self.is_background && self.user.is_foreground() {
-                self.resume()?;
-            }
-            for (source, events) in ready {
+            for (source, events) in self.wait()? {
                 match source {
                     WaitSource::UserInput => self.read_user(),
                     WaitSource::UserOutput => self.write_user(),
@@ -182,6 +177,9 @@ impl TerminalHost {
                         }
                     }
                 }
+            }
+            if self.is_background && self.user.is_foreground() {
+                self.resume()?;
             }
             self.advance();
         }
@@ -421,6 +419,10 @@ impl TerminalHost {
     fn suspend(&mut self) -> io::Result<()> {
         self.close_panel();
         self.pass_written()?;
+        if self.is_background && self.user.is_foreground() {
+            // The shell has continued the program since it stopped.
+            return self.resume();
+        }
         self.user.restore()?;
         kernel::stop_own_group()?;
         self.resume()

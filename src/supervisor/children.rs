@@ -87,9 +87,10 @@ fn is_zombie(pid: Pid) -> bool {
     stat_field(pid, 0).is_none_or(|state| state == "Z")
 }
 
-/// True for a process that a signal has stopped and none has continued.
+/// True for a process that a signal has stopped and none has continued, also if it is traced, or if only its other
+/// threads go on.
 pub fn is_stopped(pid: Pid) -> bool {
-    stat_field(pid, 0).is_some_and(|state| state == "T")
+    stat_field(pid, 0).is_some_and(|state| ["T", "t", "Z"].contains(&state.as_str()))
 }
 
 fn scan() -> io::Result<Vec<Pid>> {

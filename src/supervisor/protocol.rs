@@ -112,6 +112,7 @@ impl ProcessFailure {
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
     Stopped {
+        /// The process of the command.
         command: i32,
         /// The process group of the command.
         group: i32,

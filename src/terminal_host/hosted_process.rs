@@ -34,13 +34,13 @@ impl HostedProcess {
             stream: ours,
             messages: MessageReader::new(MAX_REPORT),
             is_ended: false,
-            continues: 0,
+            pending_continues: 0,
         };
         Ok(Self { child, reports })
     }
 }
 
-/// The exit code that a shell has for an end.
+/// Exit code that a shell reports for this status.
 pub(super) fn exit_code(status: ExitStatus) -> u8 {
     match (status.code(), status.signal()) {
         (Some(code), _) => u8::try_from(code).unwrap_or(1),
@@ -54,8 +54,8 @@ pub(super) struct ReportReader {
     stream: UnixStream,
     messages: MessageReader,
     is_ended: bool,
-    /// Number of orders to continue that are not carried out.
-    continues: usize,
+    /// Number of orders to continue without an answer.
+    pending_continues: usize,
 }
 
 impl ReportReader {
@@ -83,12 +83,14 @@ impl ReportReader {
         }
     }
 
-    /// Leaves out the stops before an order to continue.
+    /// Leaves out the stops that were reported before the last order to continue was carried out.
     pub(super) fn take(&mut self) -> Option<TerminalReport> {
         loop {
             match self.messages.take()? {
-                Ok(TerminalReport::ContinueDone) => self.continues = self.continues.saturating_sub(1),
-                Ok(TerminalReport::Stopped) if self.continues > 0 => {}
+                Ok(TerminalReport::ContinueDone) => {
+                    self.pending_continues = self.pending_continues.saturating_sub(1);
+                }
+                Ok(TerminalReport::Stopped) if self.pending_continues > 0 => {}
                 Ok(report) => return Some(report),
                 // An unreadable message costs itself.
                 Err(_) => {}
@@ -98,8 +100,33 @@ impl ReportReader {
 
     /// The hosted process never makes this one wait, and may be gone.
     pub(super) fn send(&mut self, order: &Order) {
-        self.continues += usize::from(matches!(order, Order::Continue { .. }));
         let line = protocol::encode(order).unwrap_or_default();
-        let _ = self.stream.write_all(&line);
+        let is_sent = self.stream.write_all(&line).is_ok();
+        self.pending_continues += usize::from(is_sent && matches!(order, Order::Continue { .. }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stops_before_a_continue_are_left_out() {
+        let (stream, mut hosted) = UnixStream::pair().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let messages = MessageReader::new(MAX_REPORT);
+        let mut reports = ReportReader { stream, messages, is_ended: false, pending_continues: 0 };
+        let mut taken = |orders: usize, sent: Vec<TerminalReport>| {
+            (0..orders).for_each(|_| reports.send(&Order::Continue { is_foreground: true }));
+            for report in sent {
+                hosted.write_all(&protocol::encode(&report).unwrap()).unwrap();
+            }
+            reports.read();
+            std::iter::from_fn(|| reports.take()).collect::<Vec<_>>()
+        };
+        let (stopped, done) = (|| TerminalReport::Stopped, || TerminalReport::ContinueDone);
+        assert_eq!(taken(0, vec![stopped()]), [stopped()]);
+        assert_eq!(taken(2, vec![stopped(), done(), stopped()]), []);
+        assert_eq!(taken(0, vec![done(), stopped()]), [stopped()]);
     }
 }

@@ -106,7 +106,7 @@ pub enum TerminalReport {
     Message(String),
     Stopped,
     Continued,
-    /// [`Order::Continue`] was carried out, so an earlier [`Self::Stopped`] is out of date. Sent to its sender alone.
+    /// Answers [`Order::Continue`]. Each [`Self::Stopped`] before it is out of date. Sent to its sender alone.
     ContinueDone,
 }
 

@@ -185,7 +185,7 @@ fn program_comes_back_from_the_background() {
 /// A program that reads in the background stops. The process that has the user's terminal and the one that has the
 /// session hear of it later than `fg`, which continues the program.
 #[test]
-fn stop_before_the_foreground_does_not_count_behind_it() {
+fn stop_that_is_reported_after_fg_is_ignored() {
     let place = Place::new();
     let script = "echo $$ > process; echo ready; until [ -e go ]; do echo > running; done; read line; echo got $line\n";
     place.script("late", script);
@@ -193,16 +193,18 @@ fn stop_before_the_foreground_does_not_count_behind_it() {
         let mut terminal = place.shell("code");
         terminal.line("mg sh late");
         terminal.wait_for("ready");
+        let running = place.work().join("running");
+        terminal.wait_until("running", |_| exists(&running));
         let read = std::fs::read_to_string(place.work().join("process")).unwrap();
         let program = read.trim().parse().unwrap();
         let host = only_child(i32::try_from(terminal.process()).unwrap());
         let slow = if slow == "host" { host } else { only_child(host) };
         terminal.send("\x1a");
         terminal.wait_for("Stopped");
-        std::fs::remove_file(place.work().join("running")).unwrap();
+        std::fs::remove_file(&running).unwrap();
         terminal.line("bg");
         terminal.wait_for("late &");
-        terminal.wait_until("running", |_| exists(&place.work().join("running")));
+        terminal.wait_until("running", |_| exists(&running));
         send_signal(slow, Signal::STOP);
         terminal.wait_until("slow", |_| state(slow) == Some('T'));
         if slow != host {
@@ -212,7 +214,7 @@ fn stop_before_the_foreground_does_not_count_behind_it() {
         }
         std::fs::write(place.work().join("go"), "").unwrap();
         terminal.wait_until("stopped by its read", |_| state(program) == Some('T'));
-        // Then the report of the stop has come to the host.
+        // The report of the stop comes as far as the process that is slow.
         std::thread::sleep(MOMENT);
         if slow == host {
             terminal.line("fg");
@@ -226,7 +228,9 @@ fn stop_before_the_foreground_does_not_count_behind_it() {
         terminal.wait_for("$ ");
         terminal.line("exit");
         terminal.end();
-        std::fs::remove_file(place.work().join("go")).unwrap();
+        for name in ["go", "running"] {
+            std::fs::remove_file(place.work().join(name)).unwrap();
+        }
     }
 }
 
