@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use futures_util::StreamExt;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::due_checks::{CheckMessage, DueChecks};
 use super::event_log::EventLog;
@@ -18,6 +18,7 @@ use super::session_snapshot::SessionSnapshot;
 use super::spending::Spending;
 use super::{Origin, SessionContext, SessionInit};
 use crate::client::Client;
+use crate::event::SessionEvent;
 use crate::external_agent::capability::Control;
 use crate::external_agent::requested_call::Readers;
 use crate::external_agent::session::{AgentMessage, ExternalAgentHost, ExternalAgentSession};
@@ -34,6 +35,7 @@ use crate::session::mode::refused_changes::RefusedChanges;
 use crate::session::mode::switch::Switches;
 use crate::session::subagent::jobs::Jobs;
 use crate::session::subagent::subagents::Subagents;
+use crate::session::turn::message::TurnMessage;
 use crate::session::turn::model_request::Requests;
 use crate::session::turn::model_selection::Models;
 use crate::session::turn::repetition::Repetition;
@@ -108,6 +110,10 @@ async fn run(mut actor: Box<Actor>, origin: Origin) {
                 return;
             }
             ActorEvent::NoHandle => return Box::pin(actor.close()).await,
+            // Without a boxed future, because each chunk of streamed text comes here.
+            ActorEvent::Turn(TurnEvent::Message(TurnMessage::Event(event, send_permit))) => {
+                actor.record_turn_event(event, send_permit);
+            }
             event => Box::pin(actor.handle(event)).await,
         }
     }
@@ -409,6 +415,16 @@ impl Actor {
             // The turn may be cancelled by now.
             let _ = reply.send(self.authorization(decided).await);
         }
+    }
+
+    fn record_turn_event(&mut self, event: SessionEvent, send_permit: Option<OwnedSemaphorePermit>) {
+        if let SessionEvent::ToolCallUpdate(update) = &event {
+            self.repetition.count(update, &self.decider);
+        }
+        self.checks.observe(&event, &self.decider.policy.context.checks);
+        let usage = if let SessionEvent::Usage(usage) = &event { Some(*usage) } else { None };
+        self.decider.log.record(event, send_permit);
+        self.count(usage.as_ref());
     }
 
     fn count(&mut self, usage: Option<&Usage>) {

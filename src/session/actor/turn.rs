@@ -162,15 +162,7 @@ impl Actor {
 
     pub(super) async fn turn_message(&mut self, message: TurnMessage) {
         match message {
-            TurnMessage::Event(event, send_permit) => {
-                if let SessionEvent::ToolCallUpdate(update) = &event {
-                    self.repetition.count(update, &self.decider);
-                }
-                self.checks.observe(&event, &self.decider.policy.context.checks);
-                let usage = if let SessionEvent::Usage(usage) = &event { Some(*usage) } else { None };
-                self.decider.log.record(event, send_permit);
-                self.count(usage.as_ref());
-            }
+            TurnMessage::Event(event, send_permit) => self.record_turn_event(event, send_permit),
             TurnMessage::SummaryUsage(usage) => self.count(Some(&usage)),
             TurnMessage::Progress { id, content, send_permit } => {
                 let update = acp_updates::progress(id, &[content], self.decider.log.accepted());
