@@ -178,6 +178,9 @@ pub struct ToolCallUpdateEvent {
 /// `_meta` of the call that stands for a program of `modegate run`, when it starts: true.
 pub const PROGRAM_META: &str = "modegate/program";
 
+/// Start of the prompt that stands for such a program, and so of the session's title.
+pub const PROGRAM_PROMPT: &str = "Run: ";
+
 /// A title that replaces that of the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallTitle {

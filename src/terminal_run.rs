@@ -21,6 +21,7 @@ use crate::agent::Agent;
 use crate::client::{ClientEnd, ClientError, ClientRequest, Outgoing, ReplySender};
 use crate::conversation::acp_updates::NOTICE_META;
 use crate::error::AgentError;
+use crate::event::PROGRAM_PROMPT;
 use crate::external_agent::client::{EXIT_META, JOB_META, REFUSED_META};
 use crate::external_agent::session::{QUESTION_LIMIT, RefusedAct};
 use crate::process::{Exit, JobState, terminal};
@@ -136,7 +137,7 @@ pub async fn run(
         has_panel: lines.host_starts,
         refused: 0,
     };
-    let prompt: Vec<ContentBlock> = vec![format!("Run: {}", job.command_line).into()];
+    let prompt: Vec<ContentBlock> = vec![format!("{PROGRAM_PROMPT}{}", job.command_line).into()];
     let turn = handle.prompt(prompt, PromptOptions::default(), stop);
     tokio::pin!(turn);
     // Until then, the program cannot draw over the line at the start.

@@ -38,8 +38,6 @@ const LAST: &str = "last";
 
 const MIN_PART: usize = 6;
 
-const GONE: &str = "the session is gone";
-
 /// A part of an id is sufficient if only one id starts or ends with it.
 #[derive(Debug, Subcommand)]
 pub(super) enum SessionsCommand {
@@ -134,24 +132,13 @@ pub(super) async fn run(
             let cwd = if all { None } else { Some(config::real_working_folder(flags)?) };
             let runs = if runs { ListedRuns::Included } else { ListedRuns::LeftOut };
             let listing = SessionQuery { cwd, limit, search, runs, ..SessionQuery::default() };
-            let mut sessions = store.sessions(listing.clone()).await?;
-            let more = store.count_sessions(listing.clone()).await?.saturating_sub(sessions.len() as u64);
-            let mut opening_modes = OpeningModes::new(flags, &environment);
-            for session in &mut sessions {
-                session.mode = Some(opening_modes.of(&session.cwd, session.mode.as_deref()));
-            }
-            if json {
-                for listed in sessions {
-                    // It may have just been deleted.
-                    let Some(session) = store.session(&listed.id).await? else { continue };
-                    let session = StoredSession { mode: listed.mode, ..session };
-                    writeln!(output, "{}", serde_json::to_string(&SessionOutput::new(&session))?)?;
-                }
-            } else if sessions.is_empty() {
-                writeln!(output, "{}", nothing_listed(&store, listing).await?)?;
+            let opening_modes = OpeningModes::new(flags, &environment);
+            let count = if json {
+                list_as_json(&store, listing.clone(), opening_modes, &mut output).await?
             } else {
-                print::list(&sessions, all, &mut output)?;
-            }
+                list(&store, listing.clone(), opening_modes, &mut output).await?
+            };
+            let more = store.count_sessions(listing).await?.saturating_sub(count as u64);
             if more > 0 {
                 writeln!(errors, "modegate: {more} more; `--limit N` lists them")?;
             }
@@ -230,6 +217,39 @@ pub(super) async fn run(
     Ok(ExitCode::SUCCESS)
 }
 
+/// Returns the number of listed sessions.
+async fn list(
+    store: &Store,
+    listing: SessionQuery,
+    mut opening_modes: OpeningModes<'_>,
+    output: &mut impl Write,
+) -> anyhow::Result<usize> {
+    let mut sessions = store.sessions(listing.clone()).await?;
+    for session in &mut sessions {
+        session.mode = Some(opening_modes.of(&session.cwd, session.mode.as_deref()));
+    }
+    print::list(&sessions, listing.cwd.is_none(), output)?;
+    if sessions.is_empty() {
+        writeln!(output, "{}", nothing_listed(store, listing).await?)?;
+    }
+    Ok(sessions.len())
+}
+
+/// As [`list`], with one JSON object per line.
+async fn list_as_json(
+    store: &Store,
+    listing: SessionQuery,
+    mut opening_modes: OpeningModes<'_>,
+    output: &mut impl Write,
+) -> anyhow::Result<usize> {
+    let mut sessions = store.sessions_with_counts(listing).await?;
+    for session in &mut sessions {
+        session.mode = Some(opening_modes.of(&session.cwd, session.mode.as_deref()));
+        writeln!(output, "{}", serde_json::to_string(&SessionOutput::new(session))?)?;
+    }
+    Ok(sessions.len())
+}
+
 async fn nothing_listed(store: &Store, listing: SessionQuery) -> anyhow::Result<String> {
     let with_runs = SessionQuery { runs: ListedRuns::Included, ..listing.clone() };
     let has_runs = store.count_sessions(with_runs).await? > 0;
@@ -276,12 +296,11 @@ pub(super) async fn find(store: &Store, cwd: &Path, part: &str) -> anyhow::Resul
     if part == LAST {
         let cwd = Some(real_path(cwd).unwrap_or_else(|_| cwd.to_owned()));
         let listing = SessionQuery { cwd, limit: 1, ..SessionQuery::default() };
-        let newest = store
-            .sessions(listing)
+        return store
+            .sessions_with_counts(listing)
             .await?
             .pop()
-            .context("there is no session of this directory: `modegate sessions list --all` lists all")?;
-        return store.session(&newest.id).await?.context(GONE);
+            .context("there is no session of this directory: `modegate sessions list --all` lists all");
     }
     if part.len() < MIN_PART {
         bail!("{part:?} is too short: give at least {MIN_PART} characters of the id");
@@ -289,7 +308,7 @@ pub(super) async fn find(store: &Store, cwd: &Path, part: &str) -> anyhow::Resul
     let matching_ids = store.sessions_like(part).await?;
     match matching_ids.as_slice() {
         [] => bail!("there is no session {part:?}: `modegate sessions list --all` lists them"),
-        [id] => store.session(id).await?.context(GONE),
+        [id] => store.session(id).await?.context("the session is gone"),
         several => {
             let names: Vec<String> = several.iter().map(ToString::to_string).collect();
             bail!("{part:?} matches {}: give more characters of the id", names.join(", "))

@@ -38,6 +38,14 @@ impl Store {
         self.query(move |connection, owner| sessions::list(connection, owner, listing)).await
     }
 
+    /// As [`Self::sessions`], with what a list does not show.
+    pub async fn sessions_with_counts(
+        &self,
+        listing: SessionQuery,
+    ) -> Result<Vec<StoredSession>, StoreError> {
+        self.query(move |connection, owner| sessions::list_with_counts(connection, owner, listing)).await
+    }
+
     /// Returns up to 10 sessions whose id begins or ends with `part`, or the one with exactly this id.
     pub async fn sessions_like(&self, part: &str) -> Result<Vec<SessionId>, StoreError> {
         let part = part.to_owned();

@@ -8,7 +8,7 @@ use super::entry::ScopeRow;
 use super::{StoreError, StoreOwner, sql};
 use crate::acp::SessionId;
 use crate::chain::{Head, Link};
-use crate::event::PROGRAM_META;
+use crate::event::{PROGRAM_META, PROGRAM_PROMPT};
 use crate::permission::Scope;
 
 /// A stored session. Times are in milliseconds since 1970.
@@ -22,6 +22,7 @@ pub struct StoredSession {
     pub title: Option<String>,
     pub created_at: i64,
     pub updated_at: i64,
+    /// The system prompt. `None` in lists.
     pub system: Option<String>,
     /// Model and effort, if the user chose them.
     pub chosen: Option<(String, String)>,
@@ -104,19 +105,18 @@ pub enum OpenSessionError {
 
 // The newest row by id decides the mode (G43). The column `mode` is a copy, and the only source in the oldest
 // databases.
-const LISTED_COLUMNS: &str = "id, cwd, directories, \
+pub(super) const LISTED_COLUMNS: &str = "id, cwd, directories, \
     coalesce((SELECT to_mode FROM mode_changes WHERE session_id = sessions.id ORDER BY mode_changes.id DESC LIMIT 1), mode), \
     title, updated_at, owner, forked_from";
 
-// Behind those of a list. They look up the newest event and the newest entry of the audit log.
+// They follow `LISTED_COLUMNS`, and look up the newest event and the newest entry of the audit log.
 const OTHER_COLUMNS: &str = "created_at, model, effort, \
     (SELECT coalesce(max(seq) + 1, 0) FROM events WHERE session_id = sessions.id), \
     coalesce((SELECT turn FROM events WHERE session_id = sessions.id ORDER BY seq DESC LIMIT 1), 0), \
     (SELECT max(number) FROM chain WHERE session_id = sessions.id), chained, parent, agent, harness_session, harness_mode";
 
-/// The call that stands for a program is among them: only the prompt, its title and notices precede it. A list reads
-/// as many events of each session that is not one of `modegate run`.
-const FIRST_EVENTS: u64 = 32;
+/// The call that stands for a program is among them.
+const FIRST_EVENTS: u64 = 256;
 
 /// Sessions that are neither copied nor deleted at the moment.
 const VISIBLE: &str = "coalesce(state, 'empty') = 'empty'";
@@ -144,15 +144,31 @@ pub(super) fn list(
     owner: &StoreOwner,
     listing: SessionQuery,
 ) -> rusqlite::Result<Vec<ListedSession>> {
-    let sql = list_sql(&listing);
+    page(connection, LISTED_COLUMNS, listing, |row| read_listed(row, owner))
+}
+
+pub(super) fn list_with_counts(
+    connection: &Connection,
+    owner: &StoreOwner,
+    listing: SessionQuery,
+) -> rusqlite::Result<Vec<StoredSession>> {
+    let columns = format!("{LISTED_COLUMNS}, {OTHER_COLUMNS}");
+    page(connection, &columns, listing, |row| read(row, connection, owner))
+}
+
+fn page<T>(
+    connection: &Connection,
+    columns: &str,
+    listing: SessionQuery,
+    read: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
+) -> rusqlite::Result<Vec<T>> {
+    let sql = list_sql(columns, &listing);
     // No id follows this one, if the list begins.
     let (at, id) = listing.after.map_or((i64::MAX, "\u{10ffff}".into()), |(at, id)| (at, id.0.to_string()));
     let cwd = listing.cwd.map(|cwd| cwd.to_string_lossy().into_owned());
     let limit = i64::try_from(listing.limit).unwrap_or(i64::MAX);
     let search = listing.search.as_deref().map(containing);
-    sql::rows(connection, &sql, params![at, id, limit, cwd, listing.agent, search], |row| {
-        read_listed(row, owner)
-    })
+    sql::rows(connection, &sql, params![at, id, limit, cwd, listing.agent, search], read)
 }
 
 /// A pattern of `LIKE` for all texts with this part.
@@ -162,10 +178,10 @@ fn containing(part: &str) -> String {
 }
 
 /// The query names its index: the planner would take the one by parents and sort all sessions for each page.
-pub(super) fn list_sql(listing: &SessionQuery) -> String {
+pub(super) fn list_sql(columns: &str, listing: &SessionQuery) -> String {
     let (index, filter) = filter(listing, [4, 5, 6]);
     format!(
-        "SELECT {LISTED_COLUMNS} FROM sessions INDEXED BY {index} WHERE parent IS NULL AND state IS NULL AND {filter} \
+        "SELECT {columns} FROM sessions INDEXED BY {index} WHERE parent IS NULL AND state IS NULL AND {filter} \
          AND (updated_at, id) < (?1, ?2) ORDER BY updated_at DESC, id DESC LIMIT ?3"
     )
 }
@@ -194,10 +210,10 @@ fn filter(listing: &SessionQuery, [cwd, agent, search]: [u8; 3]) -> (&'static st
     (index, format!("{cwd} AND {agent} AND {search} AND {runs}"))
 }
 
-/// True for a session of `modegate run`.
+/// True for a session of `modegate run`. The title spares most other sessions a search in their events.
 fn of_program() -> String {
     format!(
-        "(agent IS NOT NULL AND EXISTS (SELECT 1 FROM events WHERE session_id = sessions.id AND seq < {FIRST_EVENTS} \
+        "(coalesce(instr(title, '{PROGRAM_PROMPT}'), 1) = 1 AND EXISTS (SELECT 1 FROM events WHERE session_id = sessions.id AND seq < {FIRST_EVENTS} \
          AND kind = 'relayed' AND json_extract(body, '$.update._meta.\"{PROGRAM_META}\"')))"
     )
 }
@@ -308,7 +324,8 @@ pub(super) fn find(
 ) -> rusqlite::Result<Option<StoredSession>> {
     let sql = format!("SELECT {LISTED_COLUMNS}, {OTHER_COLUMNS} FROM sessions WHERE id = ?1 AND {VISIBLE}");
     let mut statement = connection.prepare_cached(&sql)?;
-    statement.query_row(params![&*id.0], |row| read(row, connection, owner)).optional()
+    let found = statement.query_row(params![&*id.0], |row| read(row, connection, owner)).optional()?;
+    found.map(|session| Ok(StoredSession { system: system_prompt(connection, id)?, ..session })).transpose()
 }
 
 fn system_prompt(connection: &Connection, id: &SessionId) -> rusqlite::Result<Option<String>> {
@@ -352,7 +369,7 @@ fn read(
         }
     };
     Ok(StoredSession {
-        system: system_prompt(connection, &id)?,
+        system: None,
         created_at: row.get(8)?,
         chosen: model.zip(effort),
         events: row.get::<_, i64>(11)?.cast_unsigned(),

@@ -543,7 +543,7 @@ fn listings() -> [sessions::SessionQuery; 5] {
 async fn pages_of_sessions_come_from_an_index_in_their_order() {
     let store = Store::open(StoreLocation::Memory, Sync::Normal).unwrap();
     for listing in listings() {
-        let sql = sessions::list_sql(&listing);
+        let sql = sessions::list_sql(sessions::LISTED_COLUMNS, &listing);
         let plan = move |connection: &mut Connection, _: &StoreOwner| {
             let values = rusqlite::params![1, "", 2, "/w", "general", None::<String>];
             sql::rows(connection, &format!("EXPLAIN QUERY PLAN {sql}"), values, |row| row.get::<_, String>(3))
@@ -551,13 +551,13 @@ async fn pages_of_sessions_come_from_an_index_in_their_order() {
         let plan = store.query(plan).await.unwrap().join("\n");
         assert!(plan.contains("SEARCH sessions USING INDEX sessions_listed"), "{plan}");
         assert!(!plan.contains("TEMP B-TREE") && !plan.contains("SCAN"), "{plan}");
-        // Of a session's other rows, only the newest mode change is read; for programs, their first events.
+        // Of a session's other rows, only the newest mode change is read, and its first events to leave out programs.
         assert_eq!(plan.contains("events"), listing.runs == sessions::ListedRuns::LeftOut, "{plan}");
         assert!(!plan.contains("chain"), "{plan}");
     }
 }
 
-/// Programs of `modegate run` are found by their first events.
+/// Programs of `modegate run` are found by their first events, which need not be read of a session with another title.
 #[tokio::test]
 async fn page_of_long_sessions_costs_as_much_as_one_of_short_sessions() {
     let mut steps = Vec::new();
@@ -565,11 +565,15 @@ async fn page_of_long_sessions_costs_as_much_as_one_of_short_sessions() {
         let store = Store::open(StoreLocation::Memory, Sync::Normal).unwrap();
         for id in ["a", "b"] {
             store.post(session(id));
-            store.post_all((0..events).map(|seq| text(id, seq, "some words")).collect());
+            let title = SessionEvent::Title { title: "Not Run: but a prompt".into() };
+            let (session, turn, at) = (SessionId::new(id), 1, 2);
+            store.post(Row::Event { session, seq: 0, turn, event: title, at });
+            store.post_all((1..events).map(|seq| text(id, seq, "some words")).collect());
         }
         let listing = sessions::SessionQuery { runs: sessions::ListedRuns::LeftOut, ..listings()[0].clone() };
         let count = move |connection: &mut Connection, _: &StoreOwner| {
-            let mut statement = connection.prepare(&sessions::list_sql(&listing))?;
+            let sql = sessions::list_sql(sessions::LISTED_COLUMNS, &listing);
+            let mut statement = connection.prepare(&sql)?;
             let values = rusqlite::params![i64::MAX, "", 9, None::<String>, None::<String>, None::<String>];
             let listed = statement.query_map(values, |_| Ok(()))?.count();
             Ok((listed, statement.get_status(rusqlite::StatementStatus::VmStep)))

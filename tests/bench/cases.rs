@@ -284,18 +284,16 @@ fn session(number: i64) -> Row {
     }
 }
 
-fn event(session: i64, seq: u64) -> Row {
-    Row::Event {
-        session: SessionId::new(format!("sess_{session}")),
-        seq,
-        turn: 1,
-        event: chunk(),
-        at: session,
-    }
+fn row_of(session: i64, seq: u64, event: SessionEvent) -> Row {
+    Row::Event { session: SessionId::new(format!("sess_{session}")), seq, turn: 1, event, at: session }
 }
 
-/// A store in memory with sessions of one event and a system prompt of 8,000 bytes. The newest page of them has as many
-/// events as the list reads.
+fn event(session: i64, seq: u64) -> Row {
+    row_of(session, seq, chunk())
+}
+
+/// A store in memory with sessions of two events, one of them a title, and a system prompt of 8,000 bytes. Those of the
+/// newest page have 40 events each.
 fn store_with_sessions() -> Store {
     let store = Store::open(StoreLocation::Memory, Sync::Normal).unwrap();
     let prompt: Arc<str> = "Use tabs. ".repeat(800).into();
@@ -303,10 +301,13 @@ fn store_with_sessions() -> Store {
         session: SessionId::new(format!("sess_{number}")),
         text: Arc::clone(&prompt),
     };
-    let rows = (0..STORED).flat_map(|number| [session(number), event(number, 0), prompt_of(number)]);
+    let title = || SessionEvent::Title { title: "Fix the retry".into() };
+    let rows = (0..STORED).flat_map(|number| {
+        [session(number), event(number, 0), row_of(number, 1, title()), prompt_of(number)]
+    });
     store.post_all(rows.collect());
     let newest = STORED - i64::try_from(PAGE).unwrap()..STORED;
-    store.post_all(newest.flat_map(|number| (1..40).map(move |seq| event(number, seq))).collect());
+    store.post_all(newest.flat_map(|number| (2..40).map(move |seq| event(number, seq))).collect());
     store
 }
 

@@ -649,7 +649,7 @@ fn sessions_are_found_by_title_and_prompts_and_opened_by_their_short_ids() {
 #[cfg(target_os = "linux")]
 fn last_is_the_newest_session_whatever_ran_in_it() {
     let fixture = CliFixture::new();
-    fixture.prompt(&["--mode", "code", "-p", "write it"]);
+    fixture.prompt(&["--mode", "code", "-p", "Run: a prompt that only begins as the title of a program"]);
     let store = fixture.path("store.db");
     // The option that the fixture adds becomes an argument of the shell.
     let command = ["run", "--mode", "plan", "--", "sh", "-c", "echo x > new; echo y > /outside"];
@@ -667,6 +667,15 @@ fn last_is_the_newest_session_whatever_ran_in_it() {
     let (prompts, all) = (listed(&[]), listed(&["--runs"]));
     assert!(prompts.lines().count() == 1 && !prompts.contains("Run: sh"), "{prompts}");
     assert!(all.lines().count() == 2 && all.contains("Run: sh -c"), "{all}");
+    assert_eq!(listed(&["--json"]).lines().count(), 1);
+    let modes_and_turns = listed(&["--json", "--runs"])
+        .lines()
+        .map(|line| {
+            let session: Value = serde_json::from_str(line).unwrap();
+            (session["mode"].as_str().unwrap().to_owned(), session["turns"].as_u64().unwrap())
+        })
+        .collect::<Vec<_>>();
+    assert_eq!(modes_and_turns, [("code".to_owned(), 1), ("plan".to_owned(), 1)]);
     assert_eq!(fixture.listed_by_client(), 1, "clients cannot load a run");
     assert_eq!(
         listed(&["--search", "outside"]),

@@ -215,6 +215,7 @@ const LAYERS: [(&str, &[&str]); 92] = [
             "client",
             "conversation",
             "error",
+            "event",
             "external_agent",
             "headless",
             "path_bytes",
