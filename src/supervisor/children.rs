@@ -87,10 +87,12 @@ fn is_zombie(pid: Pid) -> bool {
     stat_field(pid, 0).is_none_or(|state| state == "Z")
 }
 
-/// True for a process that a signal has stopped and none has continued, also if it is traced, or if only its other
-/// threads go on.
+/// True for a process that a signal has stopped and none has continued, also if it is traced. Its first thread may have
+/// ended.
 pub fn is_stopped(pid: Pid) -> bool {
-    stat_field(pid, 0).is_some_and(|state| ["T", "t", "Z"].contains(&state.as_str()))
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let states = threads.filter_map(|thread| stat_field(parse(thread.file_name().to_str()?)?, 0));
+    states.into_iter().any(|state| state == "T" || state == "t")
 }
 
 fn scan() -> io::Result<Vec<Pid>> {
@@ -148,4 +150,34 @@ pub fn whole_family() -> (Vec<Pid>, bool) {
 
 fn parse(text: &str) -> Option<Pid> {
     text.parse().ok().and_then(Pid::from_raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    fn wait_for_state(pid: Pid, expected: &str) {
+        let started = Instant::now();
+        while stat_field(pid, 0).as_deref() != Some(expected) {
+            assert!(started.elapsed() < Duration::from_secs(30), "{:?}", stat_field(pid, 0));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn only_a_process_that_a_signal_has_stopped_is_stopped() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        for (signal, state, is_stopped_then) in
+            [(Signal::STOP, "T", true), (Signal::CONT, "S", false), (Signal::KILL, "Z", false)]
+        {
+            process::kill_process(pid, signal).unwrap();
+            wait_for_state(pid, state);
+            assert_eq!(is_stopped(pid), is_stopped_then, "{state}");
+        }
+        child.wait().unwrap();
+        assert!(!is_stopped(pid));
+    }
 }
