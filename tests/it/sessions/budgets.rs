@@ -262,6 +262,7 @@ async fn unknown_price_is_told_once_and_tokens_count() {
 #[test]
 #[cfg(unix)]
 fn amounts_of_a_killed_process_count() {
+    use std::io::{BufRead, BufReader};
     use std::process::{Command, Stdio};
     let folder = tempfile::tempdir().unwrap();
     let (script, path) = (folder.path().join("script.jsonl"), folder.path().join("store.db"));
@@ -282,9 +283,14 @@ fn amounts_of_a_killed_process_count() {
         .env("HOME", folder.path().join("home"))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()
         .unwrap();
+    // A process that waits for another one to make the store uses none.
+    let mut first_line = String::new();
+    let mut errors = BufReader::new(child.stderr.take().unwrap());
+    errors.read_line(&mut first_line).unwrap();
+    assert!(first_line.contains("plan mode, session"), "{first_line}");
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let spent = || {
         let store = Store::open(StoreLocation::File(path.clone()), Sync::Normal).unwrap();
