@@ -188,7 +188,7 @@ async fn tightening_spares_the_writer_of_a_new_cache_file() {
         }
         let text = agent_text(&client.prompt(&format!("starts {}", path.display()), None).await);
         assert!(text.ends_with("started"), "{text}");
-        until("content", || path.metadata().is_ok_and(|file| file.len() > 0)).await;
+        until("content", || std::fs::read(&path).is_ok_and(|content| content.starts_with(b"x"))).await;
         let (effect, _) = set_plan(&mut client).await;
         assert_eq!(effect["unconfirmed"], json!([]), "{effect}");
         let text = agent_text(&client.prompt("pid", None).await);

@@ -56,14 +56,16 @@ pub(super) fn over_protocol_with(
 
 /// Changes the mode of a running program from outside.
 fn mode_from_outside(machine: &Machine) -> String {
-    let script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do (echo x > out.txt) 2>/dev/null && break; \
-                  sleep 0.1; done";
+    let script = "until (echo x > out.txt) 2>/dev/null || [ -e stop ]; do sleep 0.1; done; (echo x > out.txt) 2>/dev/null";
     let program = machine.command(&["run", "--quiet", "--mode", "plan", "--", "sh", "-c", script]).spawn();
     let mut program = program.unwrap();
-    let (start, mut output) = (Instant::now(), String::new());
-    while program.try_wait().unwrap().is_none() && start.elapsed() < Duration::from_secs(20) {
+    let (start, mut output, mut orders) = (Instant::now(), String::new(), 0);
+    while orders < 3 && program.try_wait().unwrap().is_none() && start.elapsed() < Duration::from_secs(60) {
         output = machine.run(&["mode", "code"]);
+        // Not before the program runs.
+        orders += i32::from(!output.contains("no program"));
     }
+    fs::write(machine.work().join("stop"), "").unwrap();
     program.wait().unwrap();
     output
 }
