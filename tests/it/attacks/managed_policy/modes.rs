@@ -60,7 +60,7 @@ fn mode_from_outside(machine: &Machine) -> String {
     let program = machine.command(&["run", "--quiet", "--mode", "plan", "--", "sh", "-c", script]).spawn();
     let mut program = program.unwrap();
     let (start, mut output, mut orders) = (Instant::now(), String::new(), 0);
-    while orders < 3 && program.try_wait().unwrap().is_none() && start.elapsed() < Duration::from_secs(60) {
+    while orders < 3 && program.try_wait().unwrap().is_none() && start.elapsed() < Duration::from_mins(1) {
         output = machine.run(&["mode", "code"]);
         // Not before the program runs.
         orders += i32::from(!output.contains("no program"));
