@@ -38,7 +38,7 @@ impl Store {
         self.query(move |connection, owner| sessions::list(connection, owner, listing)).await
     }
 
-    /// As [`Self::sessions`], with what a list does not show.
+    /// As [`Self::sessions`], also with the parts that lists do not show.
     pub async fn sessions_with_counts(
         &self,
         listing: SessionQuery,

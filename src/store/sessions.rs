@@ -41,7 +41,7 @@ pub struct StoredSession {
     pub external_mode: Option<String>,
 }
 
-/// What a list shows of a [`StoredSession`].
+/// The part of a [`StoredSession`] that lists show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedSession {
     pub id: SessionId,
@@ -213,7 +213,8 @@ fn filter(listing: &SessionQuery, [cwd, agent, search]: [u8; 3]) -> (&'static st
 /// True for a session of `modegate run`. The title spares most other sessions a search in their events.
 fn of_program() -> String {
     format!(
-        "(coalesce(instr(title, '{PROGRAM_PROMPT}'), 1) = 1 AND EXISTS (SELECT 1 FROM events WHERE session_id = sessions.id AND seq < {FIRST_EVENTS} \
+        "(coalesce(instr(title, '{PROGRAM_PROMPT}'), 1) = 1 \
+         AND EXISTS (SELECT 1 FROM events WHERE session_id = sessions.id AND seq < {FIRST_EVENTS} \
          AND kind = 'relayed' AND json_extract(body, '$.update._meta.\"{PROGRAM_META}\"')))"
     )
 }
