@@ -147,7 +147,7 @@ pub(super) async fn run(
             let store = open_to_read(flags, &environment)?;
             let mut session = find(&store, &config::working_folder(flags)?, &id).await?;
             let mut opening_modes = OpeningModes::new(flags, &environment);
-            session.mode = Some(opening_modes.of(&session.cwd, session.mode.as_deref()));
+            opening_modes.replace(&mut session.mode, &session.cwd);
             if json {
                 let details = SessionDetails::new(&session, store.changes(&session.id).await?);
                 writeln!(output, "{}", serde_json::to_string(&details)?)?;
@@ -173,7 +173,7 @@ pub(super) async fn run(
             let store = open_to_read(flags, &environment)?;
             let mut session = find(&store, &config::working_folder(flags)?, &id).await?;
             let mut opening_modes = OpeningModes::new(flags, &environment);
-            session.mode = Some(opening_modes.of(&session.cwd, session.mode.as_deref()));
+            opening_modes.replace(&mut session.mode, &session.cwd);
             let mut file = file.as_deref().map(new_file).transpose()?;
             let mut output: &mut dyn Write = file.as_mut().map_or(&mut output, |file| file);
             if format == ExportFormat::Markdown {
@@ -226,7 +226,7 @@ async fn list(
 ) -> anyhow::Result<usize> {
     let mut sessions = store.sessions(listing.clone()).await?;
     for session in &mut sessions {
-        session.mode = Some(opening_modes.of(&session.cwd, session.mode.as_deref()));
+        opening_modes.replace(&mut session.mode, &session.cwd);
     }
     print::list(&sessions, listing.cwd.is_none(), output)?;
     if sessions.is_empty() {
@@ -244,7 +244,7 @@ async fn list_as_json(
 ) -> anyhow::Result<usize> {
     let mut sessions = store.sessions_with_counts(listing).await?;
     for session in &mut sessions {
-        session.mode = Some(opening_modes.of(&session.cwd, session.mode.as_deref()));
+        opening_modes.replace(&mut session.mode, &session.cwd);
         writeln!(output, "{}", serde_json::to_string(&SessionOutput::new(session))?)?;
     }
     Ok(sessions.len())
@@ -379,12 +379,13 @@ impl<'a> OpeningModes<'a> {
         Self { flags, policies: Policies::new(environment, None, false), folders: HashMap::new() }
     }
 
-    fn of(&mut self, folder: &Path, stored: Option<&str>) -> String {
+    /// Replaces the stored mode of a session in a folder.
+    fn replace(&mut self, mode: &mut Option<String>, folder: &Path) {
         let Self { flags, policies, folders } = self;
         let loaded = folders.entry(folder.to_owned()).or_insert_with_key(|folder| policies.load(folder));
         let Layers { modes, default_mode, .. } = &loaded.layers;
         let defaults = Defaults { command_line: flags.mode.as_deref(), configured: default_mode.as_deref() };
-        modes.effective(stored, defaults).mode.id.clone()
+        *mode = Some(modes.effective(mode.as_deref(), defaults).mode.id.clone());
     }
 }
 
